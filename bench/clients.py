@@ -17,7 +17,7 @@ ROUNDS = 6  # streams read in one process; the first warms up and is not counted
 def ours(url: str) -> Callable[[], int]:
     """Tollbridge: from the socket through frames and events to parts."""
     from tollbridge.clients.observer import Observer
-    from tollbridge.clients.openresponses import OpenResponsesClient
+    from tollbridge.clients.protocols import OpenResponsesClient
     from tollbridge.request_context import RequestContext
     from tollbridge.turn import Turn
     from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart

@@ -30,6 +30,7 @@ from tollbridge import (
     ToolResultPart,
 )
 from tollbridge.compat.profiles import find_quirks, profile_file, save_profile
+from tollbridge.protocols import Backend
 from tollbridge.storage.cache_tracker import CacheTable, Scope
 from tollbridge.storage.database import Database
 from tollbridge.testing import (
@@ -45,7 +46,6 @@ from tollbridge.testing import (
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.transport.files import database_file
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.urls import Backend
 
 DEMO = "tollbridge/demo"
 # About 2,000 tokens, with a date in the middle.

@@ -13,12 +13,12 @@ from aiohttp import web
 
 from tests.turns import Runner
 from tollbridge.answer import Answer
-from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.config.schema import Account, ModelSettings, Settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
+from tollbridge.protocols import Backend, find_protocol
 from tollbridge.recorder.recording import read_recording
 from tollbridge.recorder.replay import replay_recording
 from tollbridge.testing.refusals import CannedReply
@@ -28,7 +28,6 @@ from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Role, Tool
 from tollbridge.types.models import OUTPUT_RESERVE
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.urls import Backend
 
 MODEL = "tollbridge/demo"
 REPOSITORY = Path(__file__).parents[1]
@@ -281,4 +280,4 @@ async def test_a_very_low_limit_is_raised_only_where_the_protocol_forbids_it(
         body = gateway.requests[-1].body
     assert body[name] == sent
     assert bool(result.changes) == (sent != 5)
-    assert (OpenResponsesClient.min_output_tokens, AnthropicMessagesClient.min_output_tokens) == (16, 1)
+    assert find_protocol(backend).min_output_tokens == {"openresponses": 16}.get(backend, 1)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.protocols.openresponses.streams import CALL, done, text
 from tests.turns import AnswerParts, Runner
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import UnreadableProfile, load_profile, profile_file
 from tollbridge.frontends.stdio.parameters import read_parameters
 from tollbridge.frontends.stdio.wire import ChatParams

@@ -11,11 +11,14 @@ from contextlib import aclosing
 import psutil
 import pytest
 
-from tollbridge.clients.ai_sdk import AiSdkClient
-from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import (
+    AiSdkClient,
+    AnthropicMessagesClient,
+    ChatCompletionsClient,
+    OpenResponsesClient,
+)
+from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
@@ -23,7 +26,6 @@ from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event, File, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.types.messages import ChatRequest, Message, Role, TextPart, Tool
-from tollbridge.types.urls import BACKENDS, Backend
 
 QUICK = FaultSettings(stall_seconds=30, pace=0.001)
 TOOL = Tool(

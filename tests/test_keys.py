@@ -14,7 +14,7 @@ import pytest
 from tests.canned_server import answering, http
 from tests.transport.servers import unused_port
 from tests.turns import Runner
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway

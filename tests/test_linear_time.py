@@ -35,6 +35,7 @@ from tollbridge.frontends.vscode.markers import decode_marker
 from tollbridge.frontends.vscode.models import encode_models
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.parts import repair_arguments, valid_input
+from tollbridge.protocols import all_protocols
 from tollbridge.protocols import errors as protocol_errors
 from tollbridge.protocols.ai_sdk.state import read_arguments
 from tollbridge.protocols.ai_sdk.stream import LineDecoder
@@ -43,7 +44,7 @@ from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES_CA
 from tollbridge.protocols.anthropic_messages.wire import read_model_page
 from tollbridge.protocols.billing import parse_cost, read_credits, read_generation
 from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_CALLER
-from tollbridge.protocols.detect import DECODERS, DetectingDecoder
+from tollbridge.protocols.detect import DetectingDecoder
 from tollbridge.protocols.errors import MESSAGE_LIMIT, ErrorResponseDecoder, error_from, read_error_response
 from tollbridge.protocols.jsonrpc import Reader, encode_notification, read_message
 from tollbridge.protocols.model_list import read_endpoints, read_models
@@ -154,6 +155,7 @@ PATTERNS: dict[str, Use] = {
     "history/parts.py:_STRING": FINDALL,
     "local/process.py:_SECRET_NAME": Use(),
     "local/process.py:LocalModel._last_error": Use("findall", 4096),
+    "protocols/ai_sdk/__init__.py:CODE_LINE": MATCH,
     "protocols/ai_sdk/chunks.py:_TOOL_FAILED": MATCH,
     "protocols/ai_sdk/requests.py:_JWT": Use("fullmatch", SETTING),
     "protocols/ai_sdk/state.py:_SURROGATE": Use(),
@@ -162,7 +164,6 @@ PATTERNS: dict[str, Use] = {
     "protocols/anthropic_messages/requests.py:_OLD_LIMITS": IN_MODEL_ID,
     "protocols/chat_completions/requests.py:_CACHE_CONTROL": IN_MODEL_ID,
     "protocols/chat_completions/requests.py:_NEW_LIMIT": IN_MODEL_ID,
-    "protocols/detect.py:_CODE_LINE": MATCH,
     "protocols/detect.py:_LINE": MATCH,
     "protocols/detect.py:_BLANK": MATCH,
     "protocols/errors.py:_BEFORE_EMBEDDED": MATCH,
@@ -176,6 +177,7 @@ PATTERNS: dict[str, Use] = {
     "protocols/errors.py:_UPSTREAM_STATUS": IN_MESSAGE,
     "protocols/errors.py:_parse_body": FINDALL,
     "protocols/jsonrpc.py:_find_id": Use(limit=512),
+    "protocols/openresponses/requests.py:_COMPARING_MODELS": Use(),
     "protocols/sse.py:_BLANK_LINES": SUB,
     "protocols/sse.py:_COMMENTS": SUB,
     "protocols/sse.py:_NAMED": FINDALL,
@@ -212,7 +214,6 @@ PATTERNS: dict[str, Use] = {
     "testing/validation.py:_VALID_CALL_ID": MATCH,
     "testing/validation.py:_CONVERSION_ERROR": Use("match", IN_PROMPT),
     "testing/validation.py:_MISSING_FIELD": Use(),
-    "storage/cache_tracker.py:_OPENAI_MODELS": Use(),
     "tokens/prompt_cache.py:_CHUNK": FINDALL,
     "tokens/prompt_cache.py:_COMPILED": IN_MODEL_ID,
     "tokens/prompt_cache.py:_LIFETIME": FULLMATCH,
@@ -588,6 +589,8 @@ def decoder(new: Callable[[], Any], pumps: list[Pump]) -> tuple[Case, Case]:
     return Case(feed(new), pumps), Case(feed(new, 64), pumps[:20])
 
 
+DECODERS = {name: new for protocol in all_protocols() for name, new in protocol.streams.items()}
+
 PDF = [
     pump(b"%PDF-", unit)
     for unit in (b"/Count 1", b"/Type ", b"/Type /Pages ", b"/Type /Page", b" ", b"<", b"/Count")
@@ -709,7 +712,6 @@ READERS: dict[str, tuple[Case, ...]] = {
 }
 # Functions whose names look like those of a reader.
 NOT_READERS: dict[str, str] = {
-    "frontends/vscode/adapters.py:_AiSdkDecoder": "passes everything to the decoders above",
     "frontends/vscode/requests.py:decode_chat": "its parameter is decoded",
     "frontends/vscode/requests.py:decode_message": "its parameter is decoded",
     "frontends/vscode/requests.py:read_prompt_text": "its parameter is decoded",
@@ -717,19 +719,21 @@ NOT_READERS: dict[str, str] = {
     "protocols/ai_sdk/chunks.py:parse_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_file": "a chunk of the decoders above",
+    "protocols/__init__.py:read_key": "reads one field",
+    "protocols/ai_sdk/detect.py:AiSdkDecoder": "passes everything to the decoders above",
     "protocols/anthropic_messages/wire.py:read_cache_diagnosis": "an object of StreamDecoder",
-    "protocols/anthropic_messages/wire.py:read_token_count": "reads one number",
+    "protocols/billing.py:read_token_count": "reads one number",
     "protocols/billing.py:read_billing": "objects of the decoders above",
     "protocols/billing.py:read_billing_headers": "calls parse_cost",
     "protocols/chat_completions/wire.py:read_usage": "an object of StreamDecoder",
     "protocols/detect.py:Decoder": "a protocol class",
     "protocols/detect.py:GuardedDecoder": "passes everything to the decoders above",
-    "protocols/detect.py:detect_by_framing": "called by DetectingDecoder",
     "protocols/detect.py:detect_by_headers": "compares names",
     "protocols/detect.py:detect_by_start": "called by DetectingDecoder",
     "protocols/errors.py:read_token_counts": "is given a truncated message",
     "protocols/stream.py:decode_body": "calls a function of this list",
     "protocols/model_list.py:read_model": "called by read_models",
+    "protocols/model_list.py:read_only_page": "calls read_models",
     "protocols/openresponses/wire.py:read_cache_diagnosis": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_call_signatures": "an item of StreamDecoder",
     "protocols/openresponses/wire.py:read_long_writes": "an object of StreamDecoder",

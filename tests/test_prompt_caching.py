@@ -12,15 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.clients.ai_sdk import AiSdkClient
-from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import (
+    AiSdkClient,
+    AnthropicMessagesClient,
+    ChatCompletionsClient,
+    OpenResponsesClient,
+)
 from tollbridge.compat.profiles import find_quirks
 from tollbridge.compat.repairs import find_repair, omitted_fields
 from tollbridge.config.schema import Settings, apply_settings
 from tollbridge.history.normalize import normalize_request
+from tollbridge.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from tollbridge.types.errors import InvalidRequest
 from tollbridge.types.messages import (
     ChatRequest,
@@ -37,7 +40,7 @@ from tollbridge.types.messages import (
     add_origin,
 )
 from tollbridge.types.quirks import LearnedQuirks, Quirks
-from tollbridge.types.urls import ANTHROPIC_URL, VERCEL_URL
+from tollbridge.types.urls import VERCEL_URL
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
@@ -51,7 +54,7 @@ CLIENTS: dict[str, tuple[type[Client], str]] = {
     "openresponses": (OpenResponsesClient, VERCEL_URL),
     "chat-completions": (ChatCompletionsClient, VERCEL_URL),
     "openai": (ChatCompletionsClient, OPENAI_URL),
-    "anthropic-messages": (AnthropicMessagesClient, ANTHROPIC_URL),
+    "anthropic-messages": (AnthropicMessagesClient, ANTHROPIC_MESSAGES.base_url),
 }
 
 
@@ -276,7 +279,7 @@ def test_a_field_that_the_gateway_rejects_is_left_out_and_learned(field: str) ->
 
 
 def test_breakpoints_that_the_gateway_rejects_are_left_out() -> None:
-    quirks = find_quirks(ANTHROPIC_URL, CLAUDE)
+    quirks = find_quirks(ANTHROPIC_MESSAGES.base_url, CLAUDE)
     assert quirks is not None
     request = msgspec.structs.replace(HELLO, cache_prompt=True, quirks=quirks)
     message = "messages.0.content.0.text.cache_control: Extra inputs are not permitted"

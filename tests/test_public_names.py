@@ -160,7 +160,7 @@ def loaded_by(statement: str) -> set[str]:
         ("import tollbridge", {"aiohttp", "rich", "click", "ssl", "asyncio", "msgspec", "truststore"}),
         # asyncio itself loads ssl
         (
-            "import tollbridge.clients.openresponses",
+            "import tollbridge.clients.protocols",
             {"aiohttp", "rich", "click", "truststore", "yarl", "sqlite3", "jsonschema"},
         ),
         (

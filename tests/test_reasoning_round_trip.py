@@ -12,10 +12,8 @@ import pytest
 
 from tests.turns import Runner
 from tollbridge.answer import Answer
-from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import AiSdkClient, ChatCompletionsClient, OpenResponsesClient
 from tollbridge.history.reasoning import DUPLICATE
 from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, ScriptedAnswer, Think

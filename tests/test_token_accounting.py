@@ -13,8 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.turns import Runner
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import ChatCompletionsClient, OpenResponsesClient
 from tollbridge.estimator import NEAR, HybridTokenEstimator, TokenAccounting
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy

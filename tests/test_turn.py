@@ -11,11 +11,12 @@ import pytest
 
 from tests.canned_server import answering, http
 from tests.turns import Runner
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
 from tollbridge.history.parts import INVALID
 from tollbridge.prepare import REPAIR_LIMIT, OutputLimit, PreparedRequest
+from tollbridge.protocols import find_protocol
 from tollbridge.protocols.anthropic_messages.requests import DEFAULT_MAX_TOKENS
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.faults import FaultSettings
@@ -84,7 +85,8 @@ def test_an_output_limit_of_zero_in_the_model_list_is_not_sent(
     limit: int | None, required: bool, chosen: int | None
 ) -> None:
     output_limit = OutputLimit.for_model(
-        Model(id="anthropic/claude-sonnet-4.5", max_output_tokens=limit), required=required
+        Model(id="anthropic/claude-sonnet-4.5", max_output_tokens=limit),
+        find_protocol("anthropic-messages" if required else "openresponses"),
     )
     assert (output_limit and output_limit.tokens) == chosen
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from tests.turns import Runner
-from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import AiSdkClient, OpenResponsesClient
+from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import open_tracker
@@ -22,7 +22,6 @@ from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Role
-from tollbridge.types.urls import BACKENDS, Backend
 
 # The AI SDK's protocol has no usage in a failure.
 NOT_IN_THE_AI_SDK = {"failed-counted"}

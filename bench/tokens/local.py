@@ -13,7 +13,7 @@ from rich.table import Table
 
 from bench.targets import at_most, exit_if_missed
 from bench.tokens.corpus import corpus
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.local.process import LocalModel
 from tollbridge.types.events import Usage

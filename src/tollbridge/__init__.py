@@ -32,12 +32,12 @@ from tollbridge._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tollbridge.answer import Answer as Answer
-    from tollbridge.clients.ai_sdk import AiSdkClient as AiSdkClient
-    from tollbridge.clients.ai_sdk import UiStreamClient as UiStreamClient
-    from tollbridge.clients.anthropic_messages import AnthropicMessagesClient as AnthropicMessagesClient
-    from tollbridge.clients.chat_completions import ChatCompletionsClient as ChatCompletionsClient
     from tollbridge.clients.observer import Observer as Observer
-    from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
+    from tollbridge.clients.protocols import AiSdkClient as AiSdkClient
+    from tollbridge.clients.protocols import AnthropicMessagesClient as AnthropicMessagesClient
+    from tollbridge.clients.protocols import ChatCompletionsClient as ChatCompletionsClient
+    from tollbridge.clients.protocols import OpenResponsesClient as OpenResponsesClient
+    from tollbridge.clients.protocols import UiStreamClient as UiStreamClient
     from tollbridge.config.schema import Account as Account
     from tollbridge.config.schema import Settings as Settings
     from tollbridge.engine import Engine as Engine
@@ -109,15 +109,15 @@ if TYPE_CHECKING:
 
 # The public names, by the module that defines them.
 _PUBLIC: dict[str, tuple[str, ...]] = {
-    "tollbridge.clients.ai_sdk": (
-        "AiSdkClient",
-        "UiStreamClient",
-    ),
-    "tollbridge.clients.anthropic_messages": ("AnthropicMessagesClient",),
     "tollbridge.answer": ("Answer",),
     "tollbridge.clients.observer": ("Observer",),
-    "tollbridge.clients.chat_completions": ("ChatCompletionsClient",),
-    "tollbridge.clients.openresponses": ("OpenResponsesClient",),
+    "tollbridge.clients.protocols": (
+        "AiSdkClient",
+        "AnthropicMessagesClient",
+        "ChatCompletionsClient",
+        "OpenResponsesClient",
+        "UiStreamClient",
+    ),
     "tollbridge.config.schema": ("Account", "Settings"),
     "tollbridge.engine": ("Engine",),
     "tollbridge.estimator": (

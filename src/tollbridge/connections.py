@@ -8,15 +8,11 @@ from typing import Unpack
 
 import msgspec
 
-from tollbridge.clients.ai_sdk import DEFAULT_PATH, AiSdkClient, UiStreamClient
-from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import ClientOptions, GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.config.schema import Account
-from tollbridge.estimator import CountClient, HybridTokenEstimator, TokenAccounting
+from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
+from tollbridge.protocols import find_protocol
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT
-from tollbridge.types.urls import Auth, Backend
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -106,42 +102,33 @@ class ConnectionPool:
                 await connection.client.aclose()
 
     def _token_accounting(self, client: GatewayClient) -> TokenAccounting | None:
-        if isinstance(client, UiStreamClient):
-            return None  # the endpoint does not report which model answers
-        counter: CountClient | None = None
-        if isinstance(client, OpenResponsesClient | AnthropicMessagesClient) and not self._short_lived:
-            counter = client
+        if not client.protocol.reports_model:
+            return None
+        counter = None if client.protocol.counter is None or self._short_lived else client
         return TokenAccounting(self._estimator(), counter, short_lived=self._short_lived)
 
 
 def open_client(
-    backend: Backend,
+    backend: str,
     base_url: str,
     api_key: str | None = None,
     *,
-    auth: Auth | None = None,
+    auth: str | None = None,
     **options: Unpack[ClientOptions],
 ) -> GatewayClient:
     """Return a client for a gateway and one of its protocols.
 
-    Gateways that support several serve OpenResponses, Chat Completions and Messages under `/v1` and the AI
-    SDK's protocol next to it, so all can be used with the same base URL.
+    Gateways that support several serve most of them under `/v1` and the others next to it, so all can be used
+    with the same base URL.
 
     Args:
-        backend: The protocol.
+        backend: The name of the protocol.
         base_url: The URL of the gateway.
         api_key: The key for all calls.
-        auth: The header for the key, if the protocol is Messages; by default `x-api-key`.
+        auth: How the key is sent; ignored if the protocol leaves no choice.
         **options: See `GatewayClient`.
     """
-    match backend:
-        case "openresponses":
-            return OpenResponsesClient(base_url, api_key, **options)
-        case "chat-completions":
-            return ChatCompletionsClient(base_url, api_key, **options)
-        case "anthropic-messages":
-            return AnthropicMessagesClient(base_url, api_key, auth=auth or "x-api-key", **options)
-        case "ai-sdk":
-            base_url = base_url.rstrip("/").removesuffix("/v1")
-            base_url = base_url if base_url.endswith("/ai") else base_url + DEFAULT_PATH
-            return AiSdkClient(base_url, api_key, **options)
+    protocol = find_protocol(backend)
+    base_url = protocol.complete_url(base_url)
+    auth = auth if auth in protocol.auth else None
+    return GatewayClient(protocol.at(base_url), base_url, api_key, auth=auth, **options)

@@ -26,7 +26,6 @@ from tollbridge.catalog.models import (
     collect_facts,
     filter_models,
 )
-from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.observer import Observer
 from tollbridge.compat.profiles import (
@@ -240,7 +239,7 @@ class Engine:
         if name is None and self._default_account is not None:
             return self._default_account
         if name is None and self._client is not None:
-            return Account(CLIENT_ACCOUNT, self._client.base_url, "openresponses", "none")
+            return Account(CLIENT_ACCOUNT, self._client.base_url, self._client.protocol.name, "none")
         loaded = self._load_settings()
         if isinstance(loaded, Settings):
             loaded = LoadedSettings(loaded, {}, config_file())
@@ -342,9 +341,7 @@ class Engine:
                 account,
                 facts,
                 window=facts.model.context_window,
-                output_limit=OutputLimit.for_model(
-                    facts.model, required=isinstance(client, AnthropicMessagesClient)
-                ),
+                output_limit=OutputLimit.for_model(facts.model, client.protocol),
                 capabilities=facts.capabilities,
                 conversation=request.conversation,
                 compat=self.compat,

@@ -12,6 +12,7 @@ from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitt
 from tollbridge.estimator import Preflight
 from tollbridge.history.answer import AnswerEvents
 from tollbridge.history.normalize import MIN_OUTPUT_TOKENS, NormalizedRequest, normalize_request
+from tollbridge.protocols.protocol import Protocol
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.messages import ChatRequest, Origin
 from tollbridge.types.models import OUTPUT_RESERVE, Capabilities, Model, identify
@@ -40,20 +41,19 @@ class OutputLimit(msgspec.Struct, frozen=True):
     required: bool = False
 
     @classmethod
-    def for_model(cls, model: Model, *, required: bool) -> OutputLimit | None:
+    def for_model(cls, model: Model, protocol: Protocol) -> OutputLimit | None:
         """Return how the limit of a request is chosen; `None` if no limit is needed.
 
-        The Messages API requires a limit. Gateways that send requests for Claude to it add the model's
-        largest limit, which providers reject if it does not fit the window next to the prompt.
+        Anthropic's own protocol requires a limit. Gateways that send requests for Claude to it add the
+        model's largest limit, which providers reject if it does not fit the window next to the prompt.
         """
-        if not required and not identify(model.id).is_claude:
+        find_default = protocol.default_output_limit
+        if find_default is None and not identify(model.id).is_claude:
             return None
         tokens = model.max_output_tokens or None  # a limit of 0 is not usable
-        if tokens is None and required:
-            from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
-
-            tokens = default_max_tokens(model.id)
-        return None if tokens is None else cls(tokens, model.context_window, required)
+        if tokens is None and find_default is not None:
+            tokens = find_default(model.id)
+        return None if tokens is None else cls(tokens, model.context_window, find_default is not None)
 
     def choose(self, preflight: Preflight | None) -> int | None:
         """Return the limit for a prompt, or `None` if none should be sent.

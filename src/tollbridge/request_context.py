@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol as TypingProtocol
 
 import msgspec
 
@@ -13,6 +13,7 @@ from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.estimator import TokenAccounting
 from tollbridge.observers.budget import BudgetRules
 from tollbridge.prepare import OutputLimit
+from tollbridge.protocols.protocol import Protocol
 from tollbridge.storage.cache_tracker import CacheTracker
 from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
@@ -22,17 +23,14 @@ from tollbridge.types.models import Capabilities, Prices
 from tollbridge.types.quirks import LearnedQuirks
 
 
-class StreamClient(Protocol):
+class StreamClient(TypingProtocol):
     """The part of a client that a turn needs: its base URL, and the events of each network read."""
 
     @property
     def base_url(self) -> str: ...
 
     @property
-    def protocol(self) -> str: ...
-
-    @property
-    def min_output_tokens(self) -> int: ...
+    def protocol(self) -> Protocol: ...
 
     def batches(
         self,

@@ -16,7 +16,6 @@ from tollbridge.lifecycle import Lifecycle
 from tollbridge.observers.budget import BudgetObserver
 from tollbridge.prepare import PreparedRequest
 from tollbridge.request_context import RequestContext
-from tollbridge.storage.cache_tracker import request_diagnosis
 from tollbridge.storage.database import wait_for_write
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (
@@ -82,7 +81,7 @@ class Turn(Lifecycle[list[Event]]):
             context.compat,
             context.capabilities,
             context.learned,
-            min_output_tokens=context.client.min_output_tokens,
+            min_output_tokens=context.client.protocol.min_output_tokens,
         )
 
     def _sent_request(self) -> ChatRequest:
@@ -166,7 +165,8 @@ class Turn(Lifecycle[list[Event]]):
         if context.cache is None:
             return request
         scope = context.client.base_url, context.account.account, request.conversation
-        return request_diagnosis(request, context.client.protocol, context.cache.previous_response(*scope))
+        previous = context.cache.previous_response(*scope)
+        return context.client.protocol.request_diagnosis(request, previous)
 
     def _add_numbers(self, error: BridgeError) -> None:
         """Add the estimate and the window to a context-length error of a gateway that reports no numbers."""

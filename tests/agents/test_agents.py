@@ -29,13 +29,13 @@ from tests.agents.tap import Tap
 from tests.frontends.http.servers import local_server
 
 from tollbridge.local import LocalModel
+from tollbridge.protocols import Backend
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing import Gateway
 from tollbridge.testing.catalog import find_model
 from tollbridge.transport.files import database_file
 from tollbridge.types.events import Usage
-from tollbridge.types.urls import Backend
 
 REQUESTED = bool(os.environ.get("CI") or os.environ.get("AGENTS"))
 pytestmark = [

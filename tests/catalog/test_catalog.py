@@ -15,7 +15,7 @@ from aiohttp import web
 
 from tollbridge.catalog.cache import FILE_LIMIT, CachedModels, CatalogCache
 from tollbridge.catalog.models import ENRICH_LIMIT, Catalog
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.frontends.vscode.models import encode_models
 from tollbridge.protocols.model_list import MODEL_LIMIT
 from tollbridge.testing.server import Gateway

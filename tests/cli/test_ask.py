@@ -179,7 +179,7 @@ async def test_json_errors_have_the_details_of_the_gateway() -> None:
 async def test_another_model_than_the_local_one_is_an_error() -> None:
     account = Account("local", "http://127.0.0.1:9/v1", "openresponses", "none")
     async with Engine.open(persistent=False) as engine:
-        session = Session(engine, account, "this computer", "local", "smollm2")
+        session = Session(engine, account, "this computer", "smollm2", is_local=True)
         with pytest.raises(click.UsageError, match="The local model is smollm2, not nothing"):
             await pick_model(session, "nothing")
         assert await pick_model(session, None) == await pick_model(session, "smollm2") == "smollm2"

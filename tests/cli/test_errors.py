@@ -4,10 +4,11 @@ from typing import get_args
 
 import pytest
 
-from tollbridge.cli.errors import ADVICE, CONNECTION_ADVICE, ConnectionKind, explain
+from tollbridge.cli.errors import ADVICE, explain
 from tollbridge.config.keys import KeyringUnusable
 from tollbridge.config.loading import SettingsUnusable
 from tollbridge.local.process import LocalModelFailed
+from tollbridge.protocols import all_protocols
 from tollbridge.storage.database import StoreBusy, StoreUnusable
 from tollbridge.types.errors import (
     BridgeError,
@@ -22,8 +23,8 @@ from tollbridge.types.errors import (
 
 
 def test_there_is_advice_for_every_kind_of_error() -> None:
-    assert set(ADVICE) == set(get_args(Kind))
-    assert set(CONNECTION_ADVICE) == set(get_args(ConnectionKind))
+    for protocol in all_protocols():
+        assert {*ADVICE, *protocol.advice} == set(get_args(Kind)), protocol.name
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.cli.cli_process import tollbridge
 from tests.turns import answer_of
 
 from tollbridge.cli.output import describe_answer, to_json
-from tollbridge.protocols.detect import DECODERS, decoder_for
+from tollbridge.protocols.detect import decoder_for, stream_names
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "openresponses"
 FIELDS = [
@@ -139,7 +139,7 @@ async def test_bad_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
 
 @given(
     st.binary(max_size=400) | st.text(alphabet='{}[]",:data \n\\ud8', max_size=200).map(str.encode),
-    st.sampled_from(["auto", *DECODERS]),
+    st.sampled_from(["auto", *stream_names()]),
     st.sampled_from([None, 200, 400, 500]),
 )
 def test_any_bytes_give_one_line_of_json(body: bytes, protocol: str, status: int | None) -> None:

@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 from tests.canned_server import answering, http
 
-from tollbridge.clients.ai_sdk import AiSdkClient
+from tollbridge.clients.protocols import AiSdkClient
 from tollbridge.types.messages import ChatRequest, Message
 
 HELLO = ChatRequest(model="m", messages=(Message("user", "Hello"),))

@@ -10,11 +10,12 @@ import pytest
 from aiohttp import web
 from tests.canned_server import answering, http
 
-from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
+from tollbridge.clients.protocols import AnthropicMessagesClient
 from tollbridge.config.schema import Account, Settings
 from tollbridge.connections import open_client
 from tollbridge.engine import Engine
 from tollbridge.local.process import LocalModel
+from tollbridge.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
@@ -95,7 +96,7 @@ async def test_a_round_of_tools_with_reasoning_is_accepted_by_a_strict_gateway()
 async def test_the_key_is_sent_as_the_account_says_and_never_elsewhere(tmp_path: Path) -> None:
     async with Gateway(api_key=KEY) as gateway:
         for auth, header in ((None, "x-api-key"), ("bearer", "authorization")):
-            account = Account("a", gateway.url, "anthropic-messages", "none", auth=auth, api_key=KEY)  # type: ignore[arg-type]
+            account = Account("a", gateway.url, "anthropic-messages", "none", auth=auth, api_key=KEY)
             settings = Settings(record=str(tmp_path))
             async with Engine.open(settings, account=account, persistent=False) as engine:
                 result = await engine.create("Hello", model=MODEL)
@@ -271,8 +272,8 @@ async def test_an_authorization_header_of_the_caller_is_sent_next_to_the_key() -
 
 async def test_the_client_is_opened_by_its_name() -> None:
     async with open_client("anthropic-messages", "https://api.anthropic.com") as client:
-        assert isinstance(client, AnthropicMessagesClient)
-        assert client.base_url == AnthropicMessagesClient.home
+        assert client.protocol is ANTHROPIC_MESSAGES
+        assert client.base_url == AnthropicMessagesClient().base_url == "https://api.anthropic.com/v1"
 
 
 @pytest.mark.slow

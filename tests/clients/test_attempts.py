@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,11 +14,9 @@ import trustme
 from tests.canned_server import answering, http
 from tests.transport.servers import saying, serving
 
-from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.observer import Observer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import AiSdkClient, ChatCompletionsClient, OpenResponsesClient
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError, NetworkFailed, RateLimited, StreamError, TimedOut
@@ -138,7 +137,7 @@ PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>"
     ],
 )
 async def test_a_response_in_another_protocol_is_not_retried(
-    kind: type[GatewayClient], body: bytes, words: str
+    kind: Callable[..., GatewayClient], body: bytes, words: str
 ) -> None:
     async with answering(http(200, body)) as server:
         error = await failure(kind(server.url, retries=QUICK))
@@ -149,7 +148,9 @@ async def test_a_response_in_another_protocol_is_not_retried(
 
 @pytest.mark.parametrize("kind", [OpenResponsesClient, ChatCompletionsClient, AiSdkClient])
 @pytest.mark.parametrize("body", [b"", b": still thinking\n\n", b'data: {"type": "resp'])
-async def test_a_stream_that_ends_without_an_event_is_retried(kind: type[GatewayClient], body: bytes) -> None:
+async def test_a_stream_that_ends_without_an_event_is_retried(
+    kind: Callable[..., GatewayClient], body: bytes
+) -> None:
     async with answering(http(200, body)) as server:
         error = await failure(kind(server.url, retries=QUICK))
         assert error.kind == "disconnected"
@@ -158,7 +159,7 @@ async def test_a_stream_that_ends_without_an_event_is_retried(kind: type[Gateway
 
 @pytest.mark.parametrize("kind", [OpenResponsesClient, ChatCompletionsClient, AiSdkClient])
 async def test_an_error_with_status_200_is_recognised_and_retried(
-    kind: type[GatewayClient],
+    kind: Callable[..., GatewayClient],
 ) -> None:
     body = b'{"error": {"message": "Slow down.", "type": "rate_limit_exceeded"}}'
     async with answering(http(200, body)) as server:
@@ -209,7 +210,7 @@ async def test_retries_are_logged_and_reported_to_all_observers(caplog: pytest.L
     ],
 )
 async def test_unrecognised_content_is_logged_in_one_line(
-    kind: type[GatewayClient], body: bytes, caplog: pytest.LogCaptureFixture
+    kind: Callable[..., GatewayClient], body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "tollbridge")
     async with (

@@ -10,10 +10,11 @@ from tests.canned_server import answering, http
 from tests.interop.upstream import THOUGHT, Upstream
 from tests.recorded_streams import chat_completions
 
-from tollbridge.clients.chat_completions import ChatCompletionsClient
+from tollbridge.clients.protocols import ChatCompletionsClient
 from tollbridge.connections import open_client
 from tollbridge.engine import Engine
 from tollbridge.local.process import LocalModel
+from tollbridge.protocols.chat_completions import CHAT_COMPLETIONS
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import BridgeError, ContextTooLong, InvalidRequest, NotAuthenticated, NotFound
@@ -126,7 +127,7 @@ async def test_a_recorded_stream_arrives_over_a_socket() -> None:
 
 async def test_the_engine_opens_this_client_for_the_backend() -> None:
     async with Gateway() as gateway, open_client("chat-completions", gateway.url) as client:
-        assert isinstance(client, ChatCompletionsClient)
+        assert client.protocol is CHAT_COMPLETIONS
         async with Engine.open(client=client, persistent=False) as engine:
             async with engine.turn(ask("Hello")) as turn:
                 events = [event async for event in turn]

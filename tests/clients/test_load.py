@@ -10,7 +10,7 @@ import psutil
 import pytest
 from tests.turns import Runner
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart

@@ -15,7 +15,7 @@ from tests.canned_server import answering, http
 from tests.recorded_streams import openresponses
 
 from tollbridge.answer import Answer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.protocols.errors import MESSAGE_LIMIT
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway

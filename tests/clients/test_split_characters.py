@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,11 +12,14 @@ from tests.recorded_streams import RECORDINGS
 from tests.turns import answer_of
 
 from tollbridge.cli.output import describe_answer, to_json
-from tollbridge.clients.ai_sdk import AiSdkClient, UiStreamClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.observer import Observer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import (
+    AiSdkClient,
+    ChatCompletionsClient,
+    OpenResponsesClient,
+    UiStreamClient,
+)
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter, VSCodeStreamAdapter
 from tollbridge.frontends.vscode.answers import encode_parts
 from tollbridge.protocols.ai_sdk.stream import FullDecoder
@@ -74,7 +77,7 @@ class BodyObserver(Observer):
 @pytest.mark.parametrize(
     "request_", [REQUEST, {"model": "m", "input": HALF, HALF: [HALF]}], ids=["ours", "raw"]
 )
-async def test_lone_surrogates_are_not_sent(kind: type[GatewayClient], request_: Any) -> None:
+async def test_lone_surrogates_are_not_sent(kind: Callable[..., GatewayClient], request_: Any) -> None:
     observer = BodyObserver()
     async with (
         answering(http(200, b"")) as server,

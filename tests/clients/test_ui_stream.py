@@ -12,8 +12,8 @@ from tests.canned_server import answering, http
 from tests.recorded_streams import RECORDINGS
 from tests.turns import Runner
 
-from tollbridge.clients.ai_sdk import UiStreamClient
 from tollbridge.clients.observer import Observer
+from tollbridge.clients.protocols import UiStreamClient
 from tollbridge.types.errors import BrokenCall, RequestError
 from tollbridge.types.events import Event, Finished
 from tollbridge.types.messages import ChatRequest, Message, Part, Tool, ToolCallPart

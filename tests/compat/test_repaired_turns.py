@@ -8,7 +8,7 @@ from tests.canned_server import answering, http
 from tests.turns import Runner
 
 from tollbridge.answer import Answer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway

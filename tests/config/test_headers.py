@@ -20,8 +20,8 @@ from tollbridge.config.loading import (
     resolve_account,
 )
 from tollbridge.config.schema import SecretHeader, header_problem
+from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.testing.server import Gateway
-from tollbridge.types.urls import BACKENDS, Backend
 
 MODEL = "tollbridge/demo"
 SECRET = "pk-portkey-5f3a9b7c1d2e4f60"

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.turns import Runner
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, apply_findings
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.turns import Runner
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, apply_findings, known_quirks
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.turns import Runner
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.session import ProbeSession

@@ -11,8 +11,8 @@ import msgspec
 from tests.frontends.http.servers import local_server
 
 from tollbridge.engine import Engine
+from tollbridge.protocols import Backend
 from tollbridge.testing import Gateway
-from tollbridge.types.urls import Backend
 
 MODEL = "tollbridge/demo"
 PROTOCOLS: tuple[Backend, ...] = ("openresponses", "chat-completions", "anthropic-messages")

@@ -13,7 +13,7 @@ import pytest
 from tests.interop.node import run_script
 from tests.interop.serving import MODEL, PROTOCOLS, Served, count_tokens, serving
 
-from tollbridge.types.urls import Backend
+from tollbridge.protocols import Backend
 
 HERE = Path(__file__).parent
 GATEWAYS = pytest.mark.parametrize("backend", PROTOCOLS)

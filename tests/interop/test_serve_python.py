@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 from tests.interop.serving import MODEL, PROTOCOLS, Served, count_tokens, serving
 
-from tollbridge.types.urls import Backend
+from tollbridge.protocols import Backend
 
 PARAMETERS = {
     "type": "object",

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.turns import Runner
 
 from tollbridge.answer import Answer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, find_quirks
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination

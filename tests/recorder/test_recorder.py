@@ -16,9 +16,10 @@ from tests.turns import Runner, completed
 
 from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.connections import open_client
+from tollbridge.protocols import BACKENDS
 from tollbridge.recorder.limits import LIMITS, RecorderLimits
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import (
@@ -47,7 +48,6 @@ from tollbridge.types.messages import ChatRequest, DataPart, Message, Origin, Pa
 from tollbridge.types.models import Capabilities
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.text import write_json
-from tollbridge.types.urls import BACKENDS
 
 KEY = "tk-0123456789-secret"
 ORIGIN = Origin("tollbridge/demo", "http://h/v1")

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from tollbridge import Account, ChatRequest, Engine, Message, NotFound, Role, Settings
-from tollbridge.clients.ai_sdk import AiSdkClient
+from tollbridge.clients.protocols import AiSdkClient
 from tollbridge.observers.bills import PENDING_LIMIT, BillLookup
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.storage.tables import UsageRow

@@ -15,7 +15,7 @@ import pytest
 
 from tests.storage.locking import locked
 from tests.turns import Runner
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.storage import tracker as tracking
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable

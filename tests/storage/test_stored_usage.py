@@ -10,7 +10,7 @@ import pytest
 
 from tests.turns import Runner
 from tollbridge.clients.observer import Observer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker

@@ -9,13 +9,14 @@ import aiohttp
 import pytest
 from tests.turns import Runner
 
-from tollbridge.clients.ai_sdk import PATHS, AiSdkClient
+from tollbridge.clients.protocols import AiSdkClient
 from tollbridge.connections import open_client
+from tollbridge.protocols import BACKENDS, Backend
+from tollbridge.protocols.ai_sdk import PATHS
 from tollbridge.testing.ai_sdk import read_call
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Part, Role, TextPart, Tool, ToolCallPart
-from tollbridge.types.urls import BACKENDS, Backend
 
 READ = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tollbridge import Account, ChatRequest, Engine, Message, Role, Settings, Usage
+from tollbridge.protocols import Backend
 from tollbridge.testing import PROVIDER_CACHE, CacheSettings, Gateway
 from tollbridge.testing.prompt_cache import PromptCache
-from tollbridge.types.urls import Backend
 
 LONG = "Read the file before you change it, and say why you do so.\n" * 150
 PREFACE = [(b"model", 0)]

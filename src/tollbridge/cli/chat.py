@@ -225,7 +225,7 @@ class _Chat:
         self._print("Started a new conversation.")
 
     def _model(self, name: str) -> None:
-        if self._session.kind == "ui-stream":
+        if not self._session.protocol.reports_model:
             self._print("This endpoint does not support switching models.")
             return
         if not name:

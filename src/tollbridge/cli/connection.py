@@ -14,12 +14,9 @@ import click
 import msgspec
 
 from tollbridge.catalog.models import Catalog, Listing, filter_models, is_favourite
-from tollbridge.cli.errors import LIST_ADVICE, ConnectionKind, ExplainedError
+from tollbridge.cli.errors import LIST_ADVICE, LOCAL_ADVICE, ExplainedError
 from tollbridge.cli.options import ConnectionOptions
 from tollbridge.cli.terminal import one_line
-from tollbridge.clients.ai_sdk import UiStreamClient
-from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, known_quirks
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
 from tollbridge.config.schema import (
@@ -28,11 +25,11 @@ from tollbridge.config.schema import (
     SecretHeader,
     Settings,
     find_secret_headers,
-    http_timeouts,
-    plain_headers,
 )
 from tollbridge.engine import Engine
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel, check_installation, is_installed
+from tollbridge.protocols import DEFAULT_BACKEND, DEFAULT_ENDPOINT, find_protocol
+from tollbridge.protocols.protocol import Protocol
 from tollbridge.transport.loading import declare_own_program
 from tollbridge.types.errors import BridgeError, Kind
 from tollbridge.types.models import Model
@@ -89,7 +86,7 @@ class DownloadProgress:
 # Seconds to wait for a new model list if an older one is available.
 LIST_WAIT = 3.0
 
-GatewayKind = Literal["remote", "local", "embedded", "ui-stream"]
+GatewayKind = Literal["remote", "local", "embedded", "endpoint"]
 
 
 class GatewayChoice(msgspec.Struct, frozen=True):
@@ -107,21 +104,25 @@ class Session(msgspec.Struct, frozen=True):
         engine: Runs the turns.
         account: The gateway and its key.
         place: The gateway's name for people.
-        kind: What the gateway is, for advice after an error.
         model: The model to use if the user named none; `None` leaves it to the model list.
         lasting: Whether the gateway still exists after this command, so that a profile of it is useful.
         arguments: The options that select the same gateway in another command, such as ` --local`.
         models: The model list, if it is known without a request.
+        is_local: Whether the gateway is the local model of this command.
     """
 
     engine: Engine
     account: Account
     place: str
-    kind: ConnectionKind = "openresponses"
     model: str | None = None
     lasting: bool = False
     arguments: str = ""
     models: tuple[Model, ...] | None = None
+    is_local: bool = False
+
+    @property
+    def protocol(self) -> Protocol:
+        return find_protocol(self.account.backend)
 
     @property
     def settings(self) -> Settings:
@@ -148,8 +149,10 @@ class Session(msgspec.Struct, frozen=True):
         self._explain(error).show()
 
     def _explain(self, error: BridgeError, advice: Mapping[Kind, str] = {}) -> ExplainedError:
+        advice = {**LOCAL_ADVICE, **advice} if self.is_local else advice
+        account = self.account
         return ExplainedError(
-            error, self.kind, advice, base_url=self.account.base_url, arguments=self.arguments
+            error, account.backend, advice, base_url=account.base_url, arguments=self.arguments
         )
 
 
@@ -162,14 +165,14 @@ def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> 
         can_serve: Whether this installation can serve a local model.
     """
     if where.ui_stream:
-        return GatewayChoice("ui-stream", where.ui_stream)
+        return GatewayChoice("endpoint", where.ui_stream)
     if where.local:
         return GatewayChoice("local")
     if where.base_url:
         return GatewayChoice("remote", where.base_url)
     if has_key:
         return GatewayChoice("remote", VERCEL_URL)
-    if can_serve and where.backend in (None, "openresponses"):
+    if can_serve and where.backend in (None, DEFAULT_BACKEND):
         return GatewayChoice("local", reason="No API key or --base-url; using the local demo model.")
     return GatewayChoice(
         "embedded", reason="No API key or --base-url; using the embedded demo (not a real model)."
@@ -201,7 +204,7 @@ async def connect(
         if choice.reason:
             click.echo(choice.reason, err=True)
         if choice.kind == "remote" and account is not None:
-            yield Session(engine, account, account.base_url, account.backend, None, True, arguments)
+            yield Session(engine, account, account.base_url, None, True, arguments)
             return
         async with _own_client(
             choice, where, engine.settings, short_lived=short_lived, start_local=start_local
@@ -219,30 +222,21 @@ async def _own_client(
     start_local: bool,
 ) -> AsyncIterator[Session]:
     """Yield a session whose engine uses one client: of a UI stream, the local model or the demo gateway."""
-    timeouts = http_timeouts(settings)
-    backend = where.backend or "openresponses"
+    backend = where.backend or DEFAULT_BACKEND
     async with contextlib.AsyncExitStack() as stack:
         compat = model = models = None
-        kind: ConnectionKind = backend
         match choice.kind:
-            case "ui-stream":
-                name, place, kind = "ui-stream", choice.base_url, "ui-stream"
+            case "endpoint":
+                place, model = choice.base_url, "the endpoint's model"
                 # A gateway's key is not sent to other servers: only a key meant for Tollbridge itself is.
                 key = clean_key(os.environ.get(API_KEY_VARIABLE, ""), API_KEY_VARIABLE) or None
                 headers = msgspec.convert(where.headers, dict[str, str | SecretHeader])
-                client: GatewayClient = UiStreamClient(
-                    choice.base_url,
-                    key,
-                    timeouts=timeouts,
-                    proxy=settings.proxy,
-                    allow_http=settings.allow_http,
-                    headers=plain_headers(headers),
-                    secret_headers=find_secret_headers(headers),
+                account = Account(
+                    DEFAULT_ENDPOINT, place, DEFAULT_ENDPOINT, "none", api_key=key, headers=headers
                 )
-                model = "the endpoint's model"
             case "local":
-                name, place, kind = "local", "this computer (llama.cpp)", "local"
-                if backend != "openresponses":
+                place = "this computer (llama.cpp)"
+                if backend != DEFAULT_BACKEND:
                     raise click.UsageError("--backend is not supported with --local.")
                 check_installation()
                 with DownloadProgress() as progress:
@@ -250,22 +244,22 @@ async def _own_client(
                     if start_local:
                         await stack.enter_async_context(local)
                 # A model that was not started has no URL; this one is never requested.
-                client = OpenResponsesClient(local.url or "http://127.0.0.1/v1", timeouts=timeouts)
+                account = Account("local", local.url or "http://127.0.0.1/v1", backend, "none")
                 models = (Model(id=local.model_id, owner="llamacpp", context_window=DEFAULT_CONTEXT),)
                 compat = CompatMemory(lambda _url, _model: known_quirks("llama.cpp"))
                 model = local.model_id
             case _:
-                name, place = "demo", "the embedded demo gateway"
+                place = "the embedded demo gateway"
                 # Imported here: a whole server, which few commands need.
                 from tollbridge.testing.catalog import MODELS
                 from tollbridge.testing.server import Gateway
 
                 gateway = await stack.enter_async_context(Gateway())
-                embedded = Account(name, gateway.url, backend, "none")
-                client = Engine.open(settings, persistent=False).open_client(embedded)
+                account = Account("demo", gateway.url, backend, "none")
                 model = MODELS[0]["id"]
-        await stack.enter_async_context(client)
-        account = Account(name, client.base_url, backend, "none")
+        opener = Engine.open(settings, persistent=False)
+        client = await stack.enter_async_context(opener.open_client(account))
+        account = Account(account.name, client.base_url, account.backend, "none")
         if choice.kind in ("local", "embedded"):
             settings = msgspec.structs.replace(settings, budgets=BudgetSettings())  # they cost nothing
         engine = Engine.open(
@@ -277,7 +271,7 @@ async def _own_client(
             short_lived=short_lived,
         )
         await stack.enter_async_context(engine)
-        yield Session(engine, account, place, kind, model, models=models)
+        yield Session(engine, account, place, model, models=models, is_local=choice.kind == "local")
 
 
 async def pick_model(session: Session, name: str | None) -> str:
@@ -287,7 +281,7 @@ async def pick_model(session: Session, name: str | None) -> str:
         click.UsageError: The gateway lists no model, or several and none was chosen; or another model than
             the local one was named.
     """
-    if session.kind == "local" and name not in (None, session.model):
+    if session.is_local and name not in (None, session.model):
         raise click.UsageError(
             f"The local model is {session.model}, not {one_line(name or '')}. Remove --model, or remove "
             "--local to use a gateway."

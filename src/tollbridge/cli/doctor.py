@@ -17,10 +17,10 @@ from tollbridge.cli.connection import connect
 from tollbridge.cli.options import MODEL_NAME, ConnectionOptions, connection_options
 from tollbridge.cli.output import to_json
 from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
-from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import forget_lessons, profile_file, save_profile
 from tollbridge.doctor.examination import STEPS, TYPICAL_REQUESTS, Examination, Step
 from tollbridge.doctor.session import Verdict
+from tollbridge.protocols import all_protocols
 from tollbridge.transport.files import database_file
 
 if TYPE_CHECKING:
@@ -133,8 +133,9 @@ def doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
 
 async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
     async with connect(where) as session, session.engine.open_client(session.account) as client:
-        if not isinstance(client, OpenResponsesClient):
-            raise click.UsageError("doctor supports only OpenResponses servers. Remove --backend.")
+        if not client.protocol.is_examined:
+            titles = ", ".join(protocol.title for protocol in all_protocols() if protocol.is_examined)
+            raise click.UsageError(f"doctor supports only {titles} servers. Remove --backend.")
         notice = f"Testing {client.base_url} with about {TYPICAL_REQUESTS} small requests"
         notice += " (may incur a small cost)."
         click.echo(wrap_line(notice, sys.stderr), err=True)

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
 import click
 
 from tollbridge.cli.terminal import one_line, wrap_line
 from tollbridge.config.loading import SettingsError
+from tollbridge.protocols import DEFAULT_BACKEND, find_protocol
 from tollbridge.types.errors import BridgeError, Kind, RequestError
 
-# How the command is connected; the advice depends on it.
-ConnectionKind = Literal[
-    "openresponses", "ai-sdk", "chat-completions", "anthropic-messages", "ui-stream", "local"
-]
-
-# The advice for each kind of error, for OpenResponses gateways.
+# The advice for each kind of error. That of a protocol (`Protocol.advice`) takes precedence.
 ADVICE: dict[Kind, str] = {
     "authentication": "Check the API key: run `tollbridge login`, or set TOLLBRIDGE_API_KEY or "
     "AI_GATEWAY_API_KEY.",
@@ -35,7 +30,6 @@ ADVICE: dict[Kind, str] = {
     "network": "Check --base-url, the network connection and the proxy settings.",
     "timeout": "Try again. If it keeps failing, the gateway may be slow or unreachable.",
     "disconnected": "Try again. Any output above is incomplete.",
-    "protocol": "Check that --base-url is an OpenResponses server; the URL usually ends in /v1.",
 }
 # The advice that differs from ADVICE if the model list was requested.
 LIST_ADVICE: dict[Kind, str] = {
@@ -43,62 +37,33 @@ LIST_ADVICE: dict[Kind, str] = {
     "not_found": "Check --base-url; it usually ends in /v1.",
     "invalid_request": "Check --base-url and --backend.",
 }
-# The protocols whose base URL usually ends in /v1, and the advice for "not_found" if it does not.
-_VERSIONED_KINDS: tuple[ConnectionKind, ...] = ("openresponses", "chat-completions", "anthropic-messages")
+# The advice for "not_found" if the base URL of a protocol usually ends in /v1, and this one does not.
 _VERSION_ADVICE = (
     "Check --base-url, which usually ends in /v1, and --model. Run `tollbridge models` to list models."
 )
 # The command in the advice to which the options of the failed command are added.
 _LIST_COMMAND = "`tollbridge models`"
 _RUN_LOCAL_MODEL = "Try again. If it keeps failing, run `tollbridge local` to see the error."
-# The advice that differs from ADVICE for a kind of connection.
-CONNECTION_ADVICE: dict[ConnectionKind, dict[Kind, str]] = {
-    "openresponses": {},
-    "ai-sdk": {
-        "protocol": "Check that --base-url supports the AI SDK gateway protocol, or remove --backend.",
-    },
-    "chat-completions": {
-        "protocol": "Check that --base-url supports Chat Completions (POST /chat/completions), or remove "
-        "--backend.",
-    },
-    "anthropic-messages": {
-        "protocol": "Check that --base-url supports the Anthropic Messages API, or remove --backend.",
-    },
-    "local": {
-        "context_too_long": "Shorten the prompt, start a new conversation, or serve the model with a larger "
-        "context: `tollbridge local --context N`.",
-        "network": _RUN_LOCAL_MODEL,
-        "not_found": "Remove --model; only the built-in local model is available.",
-        "rate_limited": "Try again later.",
-        "overloaded": "Try again later.",
-        "protocol": _RUN_LOCAL_MODEL,
-        "server": _RUN_LOCAL_MODEL,
-        "timeout": "Try again. If it keeps failing, this computer may be too slow for the model.",
-    },
-    "ui-stream": {
-        "authentication": "Set TOLLBRIDGE_API_KEY to a key that this endpoint accepts; other keys are not "
-        "sent to it.",
-        "permission": "Request access from the endpoint's operator.",
-        "not_found": "Check the --ui-stream URL.",
-        "rate_limited": "Try again later.",
-        "context_too_long": "Shorten the prompt or start a new conversation.",
-        "content_filtered": "Rephrase the prompt.",
-        "invalid_request": "Check the URL and the options; this endpoint may not support images.",
-        "overloaded": "Try again later.",
-        "server": "Try again. If it keeps failing, contact the endpoint's operator.",
-        "network": "Check --ui-stream, the network connection and the proxy settings.",
-        "timeout": "Try again. If it keeps failing, the endpoint may be slow or unreachable.",
-        "protocol": "Check that --ui-stream is an endpoint that returns an AI SDK UI message stream.",
-    },
+# The advice that differs for the local model.
+LOCAL_ADVICE: dict[Kind, str] = {
+    "context_too_long": "Shorten the prompt, start a new conversation, or serve the model with a larger "
+    "context: `tollbridge local --context N`.",
+    "network": _RUN_LOCAL_MODEL,
+    "not_found": "Remove --model; only the built-in local model is available.",
+    "rate_limited": "Try again later.",
+    "overloaded": "Try again later.",
+    "protocol": _RUN_LOCAL_MODEL,
+    "server": _RUN_LOCAL_MODEL,
+    "timeout": "Try again. If it keeps failing, this computer may be too slow for the model.",
 }
 
 
 class ExplainedError(click.ClickException):
-    """An error with the advice for its kind of connection. Click prints it and exits with code 1.
+    """An error with the advice for its gateway. Click prints it and exits with code 1.
 
     Args:
         error: The error.
-        connection_kind: How the command is connected.
+        protocol: The name of the gateway's protocol.
         advice: The advice of this command, for the kinds of errors where it differs.
         base_url: The URL of the gateway, if it is known.
         arguments: The options that select the gateway, for the commands in the advice.
@@ -107,13 +72,13 @@ class ExplainedError(click.ClickException):
     def __init__(
         self,
         error: BridgeError,
-        connection_kind: ConnectionKind,
+        protocol: str = DEFAULT_BACKEND,
         advice: Mapping[Kind, str] = {},
         *,
         base_url: str = "",
         arguments: str = "",
     ) -> None:
-        super().__init__(explain(error, connection_kind, advice, base_url=base_url, arguments=arguments))
+        super().__init__(explain(error, protocol, advice, base_url=base_url, arguments=arguments))
 
     def show(self, file: object = None) -> None:  # noqa: ARG002 (the signature is click's)
         click.echo(wrap_line(f"Error: {self.message}", sys.stderr), err=True)
@@ -121,12 +86,12 @@ class ExplainedError(click.ClickException):
 
 def print_error(error: BridgeError) -> None:
     """Print the error and the advice on standard error."""
-    ExplainedError(error, "openresponses").show()
+    ExplainedError(error).show()
 
 
 def explain(
     error: BridgeError,
-    connection_kind: ConnectionKind = "openresponses",
+    protocol: str = DEFAULT_BACKEND,
     command_advice: Mapping[Kind, str] = {},
     *,
     base_url: str = "",
@@ -136,7 +101,7 @@ def explain(
 
     Args:
         error: The error.
-        connection_kind: How the command is connected.
+        protocol: The name of the gateway's protocol.
         command_advice: The advice of the command, for the kinds of errors where it differs.
         base_url: The URL of the gateway, if it is known.
         arguments: The options that select the gateway, for the commands in the advice.
@@ -150,14 +115,15 @@ def explain(
     details += [f"request {one_line(error.request_id)}"] if error.request_id else []
     if details:
         message = f"{message} [{', '.join(details)}]"
-    advice = _advice(error, connection_kind, command_advice)
-    if connection_kind in _VERSIONED_KINDS and base_url and not base_url.rstrip("/").endswith("/v1"):
+    descriptor = find_protocol(protocol)
+    advice = _advice(error, (command_advice, descriptor.advice, ADVICE))
+    if descriptor.is_versioned and base_url and not base_url.rstrip("/").endswith("/v1"):
         advice = advice.replace(ADVICE["not_found"], _VERSION_ADVICE)
     advice = advice.replace(_LIST_COMMAND, f"`tollbridge models{arguments}`")
     return f"{message} {advice}".rstrip()
 
 
-def _advice(error: BridgeError, connection_kind: ConnectionKind, command_advice: Mapping[Kind, str]) -> str:
+def _advice(error: BridgeError, tables: Sequence[Mapping[Kind, str]]) -> str:
     if error.advice is not None:
         return error.advice
     if isinstance(error, SettingsError):  # its message says where the setting is
@@ -166,5 +132,4 @@ def _advice(error: BridgeError, connection_kind: ConnectionKind, command_advice:
         return "See --help for the options."
     if error.retry_after is not None and error.transient:
         return f"Try again in {error.retry_after:.0f} s."
-    tables = (command_advice, CONNECTION_ADVICE[connection_kind], ADVICE)
     return next(table[error.kind] for table in tables if error.kind in table)

@@ -16,10 +16,11 @@ import msgspec
 from click.core import ParameterSource
 
 from tollbridge.cli.terminal import one_line
+from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.types.media import sniff
 from tollbridge.types.messages import DataPart, TextPart
 from tollbridge.types.text import read_json, replace_surrogates
-from tollbridge.types.urls import BACKENDS, USERINFO_ERROR, Backend, has_userinfo
+from tollbridge.types.urls import USERINFO_ERROR, has_userinfo
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -21,7 +21,7 @@ import msgspec
 from tollbridge.answer import Answer
 from tollbridge.cli.output import describe_answer, describe_error, print_table, table_width, to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, wrap_line
-from tollbridge.protocols.detect import DECODERS, decoder_for
+from tollbridge.protocols.detect import decoder_for, stream_names
 from tollbridge.recorder.recording import (
     AnyLine,
     DataLine,
@@ -51,7 +51,7 @@ _UNLIMITED_WIDTH = 10_000_000
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option(
     "--protocol",
-    type=click.Choice(["auto", *DECODERS]),
+    type=click.Choice(["auto", *stream_names()]),
     default="auto",
     show_default=True,
     help="Protocol of a raw response; auto detects it.",

@@ -1,14 +1,13 @@
-"""The base class of the clients: sending, streaming, retries, and redaction of the key in errors."""
+"""The client of a gateway: sending, streaming, retries, and redaction of the key in errors."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -16,10 +15,17 @@ import msgspec
 from tollbridge.answer import Answer
 from tollbridge.clients.observer import Observer, Observers
 from tollbridge.clients.retries import Attempts
-from tollbridge.protocols.billing import Credits, Generation, read_credits, read_generation
+from tollbridge.protocols.billing import (
+    Credits,
+    Generation,
+    read_credits,
+    read_generation,
+    read_token_count,
+)
 from tollbridge.protocols.detect import Decoder, decoder_for
 from tollbridge.protocols.errors import ERROR_BODY_LIMIT, read_error_response
-from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
+from tollbridge.protocols.model_list import Endpoints, read_endpoints
+from tollbridge.protocols.protocol import Protocol
 from tollbridge.protocols.stream import decode_body
 from tollbridge.transport.loading import load_http_client
 from tollbridge.transport.retry import RetryPolicy, Timeouts
@@ -37,16 +43,20 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
-# A larger response that is not streamed, such as a long model list, is decoded on another thread (bytes).
-_THREAD_SIZE = 256 * 1024
+
+class Limits(msgspec.Struct, frozen=True):
+    """The limits of requests that are not streamed.
+
+    Attributes:
+        thread_size: A larger response, such as a long model list, is decoded on another thread (bytes).
+        pages: The most pages of a model list, in case a server never stops paging.
+    """
+
+    thread_size: int = 256 * 1024
+    pages: int = 20
 
 
-class EncodedRequest(msgspec.Struct, frozen=True):
-    """A request in the format of a protocol. `headers` are added to those of every request."""
-
-    url: str
-    body: bytes
-    headers: Mapping[str, str] = {}
+LIMITS = Limits()
 
 
 class ClientOptions(TypedDict, total=False):
@@ -92,12 +102,16 @@ class PassedResponse:
                 yield chunk
 
 
-class GatewayClient(ABC):
-    """A client for one base URL. The base class of the clients for each protocol.
+class GatewayClient:
+    """A client for a gateway at one base URL, in any protocol.
+
+    `tollbridge` has a class per protocol, for programs that use one.
 
     Args:
-        base_url: The URL of the gateway; `home` if omitted.
+        protocol: The protocol of the gateway.
+        base_url: The URL of the gateway; the default of the protocol if omitted.
         api_key: The key for all calls. Each call can pass another one.
+        auth: How the key is sent, if the protocol leaves a choice (`Protocol.auth`).
         timeouts: The timeouts of every request.
         retries: The retry policy.
         proxy: The URL of a proxy. By default the environment's proxies are used.
@@ -109,21 +123,13 @@ class GatewayClient(ABC):
         RequestError: The base URL is invalid.
     """
 
-    protocol: ClassVar[str]
-    # The default base URL.
-    home: ClassVar[str]
-    # The path from the base URL to the endpoints `generation` and `credits`.
-    _accounting_path: ClassVar[str] = ""
-    # The lowest output limit that the protocol allows.
-    min_output_tokens: ClassVar[int] = 1
-    # Characters that the base URL must not contain, because paths are appended to it.
-    forbidden: ClassVar[str] = "?#"
-
     def __init__(
         self,
+        protocol: Protocol,
         base_url: str | None = None,
         api_key: str | None = None,
         *,
+        auth: str | None = None,
         timeouts: Timeouts | None = None,
         retries: RetryPolicy | None = None,
         proxy: str | None = None,
@@ -131,13 +137,20 @@ class GatewayClient(ABC):
         headers: Mapping[str, str] | None = None,
         secret_headers: Mapping[str, str] | None = None,
     ) -> None:
-        if base_url is not None and (not base_url.strip() or set(self.forbidden) & set(base_url)):
+        # Paths are appended to the base URL.
+        forbidden = "#" if protocol.keeps_query else "?#"
+        if base_url is not None and (not base_url.strip() or set(forbidden) & set(base_url)):
             raise RequestError(
                 "Invalid base URL. Expected something like https://host/v1, without a query or fragment."
             )
         if base_url is not None and has_userinfo(base_url):
             raise RequestError(USERINFO_ERROR)  # here, before the URL is logged or stored
-        self._set_url(base_url or self.home)
+        self.protocol = protocol
+        url = base_url or protocol.base_url
+        # The query can contain a key. It is sent, but not part of `base_url`, which is shown and stored.
+        self.base_url, *query = url.split("?", 1) if protocol.keeps_query else [url.rstrip("/")]
+        self._query = f"?{query[0]}" if query else ""
+        self._key_header = protocol.auth[auth or next(iter(protocol.auth))]
         self._api_key = api_key
         self._timeouts = timeouts
         self._retries = retries or RetryPolicy()
@@ -149,10 +162,6 @@ class GatewayClient(ABC):
         values = (secret_headers or {}).values()
         self.secrets = (*values, *(value.partition(" ")[2] for value in values if " " in value))
         self._http: HttpClient | None = None
-
-    def _set_url(self, url: str) -> None:
-        """Set `base_url`, which is displayed, logged and stored."""
-        self.base_url = url.rstrip("/")
 
     def __repr__(self) -> str:
         # The value may be a key that was entered as the URL, or a URL with a password.
@@ -206,12 +215,14 @@ class GatewayClient(ABC):
         observers: Sequence[Observer] | Observers = (),
     ) -> AsyncGenerator[list[Event]]:
         """Like `stream`, but yield one list of events per network read."""
-        encoded = self._encode(request)
+        encoded = self.protocol.encode(request, stream=True)
+        body = encode_body(encoded.body)
         key, steps = self._choose_key(api_key), Observers.of(observers)
         attempts = self._attempts(key, steps)
         async for attempt in attempts:
             with attempt:
-                async with aclosing(self._read(encoded, key, attempts.deadline, steps)) as batches:
+                headers = {**self._request_headers(key), **encoded.headers}
+                async with aclosing(self._read(body, headers, attempts.deadline, steps)) as batches:
                     async for batch in batches:
                         attempt.commit()
                         yield batch
@@ -258,7 +269,7 @@ class GatewayClient(ABC):
         async for attempt in attempts:
             with attempt:
                 for observe in steps.request:
-                    observe(self.protocol, url, all_headers, body)
+                    observe(self.protocol.stream, url, all_headers, body)
                 async with self._get_http().send(
                     "POST", url, all_headers, body, deadline=attempts.deadline
                 ) as response:
@@ -271,9 +282,47 @@ class GatewayClient(ABC):
                     yield passed
                     return
 
+    async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
+        """Send a request and return the complete answer, without streaming.
+
+        Args:
+            request: The request, or its body in the format of the protocol.
+            api_key: The key for this call; the empty string is no key.
+
+        Raises:
+            BridgeError: The request failed, or the protocol only has streamed answers.
+        """
+        if self.protocol.streams_only:
+            raise RequestError(f"{self.protocol.title}: answers are always streamed. Use `stream`.")
+
+        def decode(data: bytes) -> Answer:
+            return decode_answer(data, decoder_for(self.protocol))
+
+        encoded = self.protocol.encode(request, stream=False)
+        body = encode_body(encoded.body)
+        return await self._call("POST", self.protocol.path, body, api_key, decode, encoded.headers)
+
+    async def input_tokens(
+        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
+    ) -> int:
+        """Let the gateway count the input tokens of a request.
+
+        Raises:
+            NotFound: The gateway does not count tokens.
+            BridgeError: The request failed.
+        """
+        counter = self.protocol.counter
+        if counter is None:
+            raise NotFound(f"{self.protocol.title} has no endpoint that counts tokens.")
+        if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
+            raise NotFound("This gateway does not count tokens (according to its profile).")
+        encoded = self.protocol.encode(request, stream=True)
+        body = encode_body(counter.select(encoded.body))
+        return await self._call("POST", counter.path, body, api_key, read_token_count, encoded.headers)
+
     def encode_request(self, request: ChatRequest) -> bytes:
         """Return the body that would be sent for a request."""
-        return self._encode(request).body
+        return encode_body(self.protocol.encode(request, stream=True).body)
 
     def complete_error(self, error: BridgeError, response: HttpResponse | None = None) -> BridgeError:
         """Add the status and request id of the response to an error, and redact the key in it."""
@@ -294,13 +343,27 @@ class GatewayClient(ABC):
         """Return host and port of the proxy in use, without its user name and password."""
         return self._get_http().proxy_host(self.base_url)
 
-    @abstractmethod
     async def models(self, *, api_key: str | None = None) -> list[Model]:
-        """Return the gateway's models of every type."""
+        """Return the gateway's models of every type; none if the endpoint chooses the model."""
+        models: dict[str, Model] = {}
+        if (listing := self.protocol.models) is None:
+            return []
+        path = listing.path
+        for _ in range(LIMITS.pages):
+            page, last_id = await self._call("GET", path, None, api_key, listing.read)
+            known = len(models)
+            models |= {model.id: model for model in page}
+            if last_id is None or len(models) == known:
+                break
+            path = listing.next_page + quote(last_id, safe="", errors="replace")
+        return list(models.values())
 
-    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:  # noqa: ARG002
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
         """Return the gateway's data about the providers of a model; `None` if the protocol has none."""
-        return None
+        if self.protocol.endpoints_path is None:
+            return None
+        path = self.protocol.endpoints_path.format(quote(model, safe="/", errors="replace"))
+        return await self._call("GET", path, None, api_key, read_endpoints)
 
     async def generation(self, generation_id: str, *, api_key: str | None = None) -> Generation:
         """Return the gateway's record of one request: its bill and its usage.
@@ -309,7 +372,8 @@ class GatewayClient(ABC):
             NotFound: The gateway has no such record, or not yet: it follows shortly after the answer.
             BridgeError: The request failed.
         """
-        path = f"{self._accounting_path}/generation?id={quote(generation_id, safe='', errors='replace')}"
+        generation = quote(generation_id, safe="", errors="replace")
+        path = f"{self.protocol.accounting_path}/generation?id={generation}"
         return await self._call("GET", path, None, api_key, read_generation)
 
     async def credits(self, *, api_key: str | None = None) -> Credits:
@@ -319,11 +383,9 @@ class GatewayClient(ABC):
             NotFound: The gateway has no such endpoint.
             BridgeError: The request failed.
         """
-        return await self._call("GET", f"{self._accounting_path}/credits", None, api_key, read_credits)
-
-    @abstractmethod
-    def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
-        """Encode a request in the format of this client's protocol."""
+        return await self._call(
+            "GET", f"{self.protocol.accounting_path}/credits", None, api_key, read_credits
+        )
 
     def _attempts(self, key: str | None, observers: Observers) -> Attempts:
         return Attempts(
@@ -331,14 +393,14 @@ class GatewayClient(ABC):
         )
 
     async def _read(
-        self, encoded: EncodedRequest, key: str | None, deadline: float | None, observers: Observers
+        self, body: bytes, headers: Mapping[str, str], deadline: float | None, observers: Observers
     ) -> AsyncGenerator[list[Event]]:
         """Send a request once, and yield the events of its response."""
-        headers = {**self._request_headers(key), **encoded.headers}
+        url = self.base_url + self.protocol.path
         for observe in observers.request:
-            observe(self.protocol, encoded.url.partition("?")[0], headers, encoded.body)
+            observe(self.protocol.stream, url, headers, body)
         async with self._get_http().send(
-            "POST", encoded.url, headers, encoded.body, deadline=deadline
+            "POST", url + self._query, headers, body, deadline=deadline
         ) as response:
             for observe_response in observers.response:
                 observe_response(response.status, response.headers)
@@ -399,7 +461,7 @@ class GatewayClient(ABC):
                             data = await response.read_start(ERROR_BODY_LIMIT)
                             raise read_error_response(response.status, response.headers, data)
                         data = await response.read()
-                        if len(data) > _THREAD_SIZE:
+                        if len(data) > LIMITS.thread_size:
                             return await asyncio.to_thread(decode_body, decode, data)
                         return decode_body(decode, data)
                     except BridgeError as error:
@@ -416,23 +478,19 @@ class GatewayClient(ABC):
         return self._api_key if api_key is None else api_key
 
     def _request_headers(self, key: str | None) -> dict[str, str]:
+        if key and not is_valid_key(key):
+            raise RequestError("The API key contains invalid characters. Check that it was copied correctly.")
         headers = {
             "accept": "text/event-stream, application/json",
             "content-type": "application/json",
             "user-agent": "tollbridge",
+            **self.protocol.headers,
+            **(self.protocol.describe_key(key) if key and self.protocol.describe_key else {}),
             **self._headers,
         }
         if key:
-            if not is_valid_key(key):
-                raise RequestError(
-                    "The API key contains invalid characters. Check that it was copied correctly."
-                )
-            headers |= self._key_headers(key)
+            headers[self._key_header.name] = self._key_header.prefix + key
         return headers
-
-    def _key_headers(self, key: str) -> dict[str, str]:
-        """Return the header that contains the key."""
-        return {"authorization": f"Bearer {key}"}
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
@@ -454,9 +512,6 @@ def _complete_error(error: BridgeError, response: HttpResponse) -> BridgeError:
     return error
 
 
-# --- Clients that can also receive an answer as one JSON body ---
-
-
 def decode_answer(data: bytes, decoder: Decoder) -> Answer:
     """Decode a response body that is not streamed, with the decoder of its protocol.
 
@@ -470,55 +525,3 @@ def decode_answer(data: bytes, decoder: Decoder) -> Answer:
         raise failure
     answer.end("completed")
     return answer
-
-
-class AnswerClient(GatewayClient):
-    """The base class of clients whose protocol can also return an answer as one JSON body.
-
-    A subclass sets the path of the endpoint and encodes its body.
-    """
-
-    answer_path: ClassVar[str]
-
-    async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
-        """Send a request and return the complete answer, without streaming.
-
-        Args:
-            request: The request, or its body in the format of the protocol.
-            api_key: The key for this call; the empty string is no key.
-
-        Raises:
-            BridgeError: The request failed.
-        """
-
-        def decode(data: bytes) -> Answer:
-            return decode_answer(data, decoder_for(self.protocol))
-
-        body, headers = self._encode_body(request, stream=False), self._body_headers(request)
-        return await self._call("POST", self.answer_path, body, api_key, decode, headers)
-
-    async def models(self, *, api_key: str | None = None) -> list[Model]:
-        """Return the gateway's models of every type."""
-        return await self._call("GET", "/models", None, api_key, read_models)
-
-    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
-        path = f"/models/{quote(model, safe='/', errors='replace')}/endpoints"
-        return await self._call("GET", path, None, api_key, read_endpoints)
-
-    def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
-        body = self._encode_body(request, stream=True)
-        return EncodedRequest(self.base_url + self.answer_path, body, self._body_headers(request))
-
-    @abstractmethod
-    def _encode_body(self, request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
-        """Return the body of a request."""
-
-    def _body_headers(self, request: ChatRequest | Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002
-        """Return headers that depend on the request."""
-        return {}
-
-
-def check_counting(request: ChatRequest | Mapping[str, Any]) -> None:
-    """Raise `NotFound` if the profile of the server says that it does not count tokens."""
-    if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
-        raise NotFound("This gateway does not count tokens (according to its profile).")

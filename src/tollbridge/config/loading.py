@@ -33,6 +33,7 @@ from tollbridge.config.schema import (
     merge_options,
     parameter_error,
 )
+from tollbridge.protocols import DEFAULT_BACKEND, auth_choices
 from tollbridge.transport.files import config_file
 from tollbridge.types.errors import RequestError
 from tollbridge.types.text import write_json
@@ -498,8 +499,14 @@ def _account_problems(name: str, account: AccountSettings) -> list[Problem]:
     return [
         (f"{prefix}.base_url", _gateway_url_problem(account.base_url)),
         (f"{prefix}.key", key_problem),
+        (f"{prefix}.auth", None if account.auth is None else _auth_problem(account.auth)),
         *_header_problems(f"{prefix}.", account.headers),
     ]
+
+
+def _auth_problem(auth: str) -> str | None:
+    choices = auth_choices()
+    return None if auth in choices else f'invalid value "{auth}". Valid values: {", ".join(choices)}'
 
 
 def _header_problems(prefix: str, headers: Headers) -> list[Problem]:
@@ -677,7 +684,7 @@ def _complete_account(loaded: LoadedSettings, name: str, account: AccountSetting
     """Resolve the backend: a flag or variable overrides the account, the account overrides other sources."""
     backend = loaded.settings.backend
     overrides_account = loaded.rank("backend") in ("flags", "environment")
-    backend = (backend if overrides_account else None) or account.backend or backend or "openresponses"
+    backend = (backend if overrides_account else None) or account.backend or backend or DEFAULT_BACKEND
     headers = {**account.headers, **_option_headers(loaded)}
     base_url = account.base_url.rstrip("/")
     return Account(name, base_url, backend, account.key, headers=headers, auth=account.auth)

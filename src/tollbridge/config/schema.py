@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.protocols import Backend
 from tollbridge.transport.retry import Timeouts
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest
 from tollbridge.types.models import identify
 from tollbridge.types.text import write_json
-from tollbridge.types.urls import VERCEL_HOST, VERCEL_URL, Auth, Backend
+from tollbridge.types.urls import VERCEL_HOST, VERCEL_URL
 
 _Value = TypeVar("_Value")
 
@@ -62,14 +63,14 @@ class AccountSettings(SettingsTable, frozen=True, kw_only=True):
     """A gateway, the source of its API key, and extra headers for its requests.
 
     `key` is `auto`, `keyring`, `none` or `environment:NAME`; it never contains the key itself. `auth` is how
-    an anthropic-messages gateway gets it: `x-api-key` (the default) or `bearer`.
+    the key is sent, if the protocol leaves a choice (`Protocol.auth`).
     """
 
     base_url: str = VERCEL_URL
     backend: Backend | None = None
     key: str = "auto"
     headers: Headers = {}
-    auth: Auth | None = None
+    auth: str | None = None
 
 
 class CapabilitySettings(SettingsTable, frozen=True, kw_only=True):
@@ -205,7 +206,7 @@ class Account(msgspec.Struct, frozen=True):
         by_default: True if no source names an account or a gateway, so Vercel AI Gateway is used.
         selected: True for the account in use. Only this account may use `TOLLBRIDGE_API_KEY`.
         headers: Extra headers for its requests. Secret ones have the source of their value.
-        auth: How an anthropic-messages gateway gets the key; by default as `x-api-key`.
+        auth: How the key is sent, if the protocol leaves a choice; by default as the protocol says.
         anonymous: True if the name does not identify the account at the gateway. Its model lists are kept in
             memory only.
     """
@@ -216,7 +217,7 @@ class Account(msgspec.Struct, frozen=True):
     key: str
     by_default: bool = False
     selected: bool = True
-    auth: Auth | None = None
+    auth: str | None = None
     anonymous: bool = False
     # The key itself, if it was looked up. It is never shown or stored.
     api_key: str | None = None

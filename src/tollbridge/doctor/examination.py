@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.base import GatewayClient
 from tollbridge.compat.profiles import KnownServer, apply_findings, recognize_server
 from tollbridge.doctor import content_checks
 from tollbridge.doctor.session import (
@@ -352,7 +352,7 @@ class Examination:
 
     def __init__(
         self,
-        client: OpenResponsesClient,
+        client: GatewayClient,
         model: str | None = None,
         limits: ProbeLimits | None = None,
         *,

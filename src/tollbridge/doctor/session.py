@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from tollbridge.answer import Answer
-from tollbridge.clients.openresponses import OpenResponsesClient, count_body, response_body
+from tollbridge.clients.base import GatewayClient, encode_body
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerEvents
@@ -218,7 +218,7 @@ class ProbeSession:
 
     def __init__(
         self,
-        client: OpenResponsesClient,
+        client: GatewayClient,
         model: str | None = None,
         limits: ProbeLimits | None = None,
         tracker: UsageTracker | None = None,
@@ -279,7 +279,7 @@ class ProbeSession:
     async def ask(self, request: ChatRequest, **quirks: Any) -> Reply:
         """Send a request to the model, with the quirks found so far; `quirks` override them."""
         body = self.body(request, **quirks)
-        reply = await self.send("POST", "/responses", body)
+        reply = await self.send("POST", self.client.protocol.path, body)
         self._input_tokens[body] = reply.input_tokens
         return reply
 
@@ -300,11 +300,14 @@ class ProbeSession:
 
     def body(self, request: ChatRequest, **quirks: Any) -> bytes:
         """Return the exact bytes that a turn would send to a server with these quirks."""
-        return response_body(self._normalize(request, **quirks))
+        return self.client.encode_request(self._normalize(request, **quirks))
 
     async def count(self, request: ChatRequest) -> Reply:
         """Send a request to the server's token-count endpoint."""
-        return await self.send("POST", "/responses/input_tokens", count_body(self._normalize(request)))
+        protocol = self.client.protocol
+        assert protocol.counter is not None  # noqa: S101 - of every protocol that is examined
+        body = protocol.counter.select(protocol.encode(self._normalize(request), stream=True).body)
+        return await self.send("POST", protocol.counter.path, encode_body(body))
 
     def _normalize(self, request: ChatRequest, **quirks: Any) -> ChatRequest:
         all_quirks = msgspec.structs.replace(self.quirks, **quirks)
@@ -354,19 +357,18 @@ class ProbeSession:
     async def _receive(self, method: str, path: str, body: bytes | None, started: float) -> Reply:
         async with self.client.send(method, path, body, headers=CLOSE_CONNECTION) as response:
             data = await response.read(BODY_LIMIT)
-            events = _decode_events(path, response.status, response.headers, data)
+            events = self._decode(path, response.status, response.headers, data)
             error = next((event.error for event in events if isinstance(event, Failed)), None)
             if error is not None:
                 error = self.client.complete_error(error, response)
             seconds = time.monotonic() - started
             return Reply(response.status, response.headers, data, events, error, seconds)
 
-
-def _decode_events(path: str, status: int, headers: Mapping[str, str], data: bytes) -> tuple[Event, ...]:
-    if path != "/responses" and status < 400:
-        return ()  # a model list or a token count has no events
-    decoder = decoder_for("openresponses", status, headers)
-    return tuple(decoder.feed(data) + decoder.close())
+    def _decode(self, path: str, status: int, headers: Mapping[str, str], data: bytes) -> tuple[Event, ...]:
+        if path != self.client.protocol.path and status < 400:
+            return ()  # a model list or a token count has no events
+        decoder = decoder_for(self.client.protocol, status, headers)
+        return tuple(decoder.feed(data) + decoder.close())
 
 
 # --- The first answer ---

@@ -19,7 +19,7 @@ import msgspec
 
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import Billing, CostSource, Usage, parse_amount, token_count
-from tollbridge.types.text import read_json
+from tollbridge.types.text import Fields, read_json
 
 # LiteLLM sends its header before the body, so that of a stream has no cost yet.
 COST_HEADER = "x-litellm-response-cost"
@@ -189,3 +189,18 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _text(value: object) -> str | None:
     return value[:_NAME_LIMIT] or None if isinstance(value, str) else None
+
+
+def read_token_count(body: bytes) -> int:
+    """Decode the response of an endpoint that counts tokens.
+
+    Raises:
+        StreamError: The body has no token count.
+    """
+    try:
+        tokens = token_count(Fields(read_json(body)).number("input_tokens"))
+    except ValueError:
+        raise StreamError("The gateway returned invalid JSON.") from None
+    if tokens is None:
+        raise StreamError("The gateway returned no token count.")
+    return tokens

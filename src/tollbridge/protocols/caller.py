@@ -17,7 +17,6 @@ from tollbridge.types.errors import BridgeError, Kind
 from tollbridge.types.messages import Origin
 from tollbridge.types.models import Model
 from tollbridge.types.text import write_valid_json
-from tollbridge.types.urls import Backend
 
 DONE = b"data: [DONE]\n\n"
 # The HTTP status of errors that are not responses of the gateway.
@@ -48,19 +47,17 @@ class Caller(ABC):
         count_path: The path of a request for the number of tokens, if the protocol has one.
         compact_path: The path of a request to compact a conversation, if the protocol has one.
         has_socket: Whether callers can open a WebSocket at `path`.
-        header: A header that only callers of this protocol send, if there is one.
         names_events: Whether the events of a stream have `event:` lines.
         ends_with_done: Whether a stream ends with `[DONE]`.
         decoder: Decodes a request.
         encoder: Encodes an answer.
     """
 
-    name: ClassVar[Backend]
+    name: ClassVar[str]
     path: ClassVar[str]
     count_path: ClassVar[str | None] = None
     compact_path: ClassVar[str | None] = None
     has_socket: ClassVar[bool] = False
-    header: ClassVar[str | None] = None
     names_events: ClassVar[bool] = True
     ends_with_done: ClassVar[bool] = True
     decoder: ClassVar[type[RequestDecoder]]

@@ -1,8 +1,7 @@
-"""Choose the decoder for a response: by protocol name, by the headers, or by the first bytes.
+"""Choose the decoder for a response: by the name of its form, by the headers, or by the first bytes.
 
-The first bytes distinguish the AI SDK protocols by their framing (`code:JSON` lines, `data:` lines or JSON
-lines) and then by the type of the first known chunk, and Chat Completions by the `choices` of the first
-chunk; a Messages stream starts with `message_start`. Everything else is decoded as OpenResponses.
+The first bytes decide by their framing (`data:` lines, JSON lines, or lines that one protocol alone has), and
+then by the first chunk that a protocol recognizes. Everything else is decoded as the default protocol.
 """
 
 from __future__ import annotations
@@ -11,72 +10,36 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol as TypingProtocol
 
+from tollbridge.protocols import DEFAULT_BACKEND, all_protocols, find_by_stream, find_protocol
 from tollbridge.protocols.errors import ErrorResponseDecoder, error_from
+from tollbridge.protocols.protocol import Protocol
 from tollbridge.protocols.sse import Frame, SseDecoder
 from tollbridge.protocols.stream import UNDECODABLE, log_defect
 from tollbridge.types.errors import BridgeError, RequestError, StreamError
 from tollbridge.types.events import Billing, Event, Failed
 from tollbridge.types.text import read_json
 
-# A stream whose protocol is still unknown after this many bytes is decoded as OpenResponses.
+# A stream whose form is still unknown after this many bytes is decoded as the default protocol.
 START_LIMIT = 64 * 1024
 # A shorter start is examined after every read.
 _SHORT_START = 2 * 1024
 
-# Response headers that name one of the AI SDK protocols.
-HEADERS: dict[str, str] = {
-    "x-vercel-ai-data-stream": "ai-sdk-data",
-    "x-vercel-ai-ui-message-stream": "ai-sdk-ui",
-}
-
-# Only a language model sends these chunks; the SDK does not forward them.
-_MODEL_CHUNKS = frozenset({"response-metadata", "stream-start"})
-
-_OPENRESPONSES_PREFIX = "response."
-# The first event of every stream of the Messages API.
-_MESSAGES_START = "message_start"
-# Chunk types that more than one protocol uses.
-_SHARED_CHUNKS = frozenset({"ping"})
-
-_CODE_LINE = re.compile(rb'[0-9a-z]:[\["{\dtfn-]')
 # A byte order mark, white space, comments, and all server-sent event lines except `data`.
 _BLANK = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r\n]+|:[^\r\n]*[\r\n]|(?:event|id|retry):[^\r\n]*[\r\n])*")
 _LINE = re.compile(rb"([^\r\n]*)([\r\n]?)")
 
 
 def detect_by_headers(headers: Mapping[str, str]) -> str | None:
-    """Return the protocol that the response headers name, or `None`."""
+    """Return the form of a response that its headers name, or `None`."""
     names = {name.lower() for name in headers}
-    return next((protocol for name, protocol in HEADERS.items() if name in names), None)
-
-
-def detect_by_framing(start: bytes, *, complete: bool) -> str | None:
-    """Return the AI SDK protocol that matches the first line of a stream.
-
-    `ai-sdk-ui` also stands for `ai-sdk-model`: both have the same framing.
-
-    Args:
-        start: The first bytes of the stream.
-        complete: Whether `start` is the whole stream.
-
-    Returns:
-        The protocol, `""` if no AI SDK protocol matches, or `None` if more bytes are needed.
-    """
-    line, end = _first_line(start)
-    if not end and not complete:
-        return None
-    if _CODE_LINE.match(line):
-        return "ai-sdk-data"
-    if line.startswith(b"data:"):
-        return "ai-sdk-ui"
-    return "ai-sdk-full" if line.startswith((b"{", b"[{")) else ""
+    forms = (item for protocol in all_protocols() for item in protocol.response_headers.items())
+    return next((stream for name, stream in forms if name in names), None)
 
 
 def detect_by_start(start: bytes, *, complete: bool) -> str | None:
-    """Return the protocol of a stream, detected by its framing and by the first chunk of a known type.
+    """Return the form of a stream, detected by its framing and by the first chunk of a known type.
 
     Chunks of unknown types are skipped, because a new version can start a stream with a new type.
 
@@ -85,13 +48,19 @@ def detect_by_start(start: bytes, *, complete: bool) -> str | None:
         complete: Whether to decide now, even if more bytes could follow.
 
     Returns:
-        The protocol, `""` if only OpenResponses can match, or `None` if more bytes are needed.
+        The name of the form, `""` if only the default protocol can match, or `None` if more bytes are needed.
     """
-    framing = detect_by_framing(start, complete=complete)
-    if framing not in ("ai-sdk-full", "ai-sdk-ui"):
-        return framing
-    frames = _frames(start, complete) if framing == "ai-sdk-ui" else _lines(start, complete)
-    for name, text in frames:
+    line, end = first_line(start)
+    if not end and not complete:
+        return None
+    for protocol in all_protocols():
+        for pattern, stream in protocol.first_lines.items():
+            if pattern.match(line):
+                return stream
+    is_event = line.startswith(b"data:")
+    if not is_event and not line.startswith((b"{", b"[{")):
+        return ""
+    for name, text in _frames(start, complete) if is_event else _lines(start, complete):
         if not text.strip():
             continue
         try:
@@ -99,13 +68,14 @@ def detect_by_start(start: bytes, *, complete: bool) -> str | None:
         except ValueError:
             return ""
         for chunk in value if isinstance(value, list) else [value]:
-            protocol = _detect_by_chunk(chunk, framing, name)
-            if protocol is not None:
-                return protocol
+            detected = _detect_by_chunk(chunk, is_event, name)
+            if detected is not None:
+                return detected
     return "" if complete else None
 
 
-def _first_line(start: bytes) -> tuple[bytes, bytes]:
+def first_line(start: bytes) -> tuple[bytes, bytes]:
+    """Return the first line with content, and its end, which is empty if more bytes can belong to it."""
     line = _LINE.match(_skip_blank(start))
     return (line[1], line[2]) if line else (b"", b"")  # the pattern always matches
 
@@ -126,33 +96,22 @@ def _lines(start: bytes, complete: bool) -> list[Frame]:
     return [(b"", line) for line in ([*lines, last] if complete else lines)]
 
 
-def _detect_by_chunk(chunk: object, protocol: str, name: bytes) -> str | None:
-    """Return the protocol that a chunk belongs to, or `None` if its type does not decide.
-
-    Args:
-        chunk: The parsed chunk.
-        protocol: The protocol detected by the framing.
-        name: The event name of the frame.
-    """
-    from tollbridge.protocols.ai_sdk.chunks import is_known
-
-    kind = chunk.get("type") if isinstance(chunk, dict) else None
-    if isinstance(chunk, dict) and isinstance(chunk.get("choices"), list):
-        return "chat-completions"
-    if not isinstance(chunk, dict) or not isinstance(kind, str) or kind.startswith(_OPENRESPONSES_PREFIX):
+def _detect_by_chunk(chunk: object, is_event: bool, name: bytes) -> str | None:
+    """Return the form of the stream that a chunk belongs to, or `None` if its type does not decide."""
+    if not isinstance(chunk, dict):
         return ""
-    if kind == _MESSAGES_START:
-        return "anthropic-messages"
-    if kind in _SHARED_CHUNKS or not is_known(kind):
-        return None
-    if protocol == "ai-sdk-full":
-        return protocol
-    if kind == "error" and "errorText" not in chunk and (name or "sequence_number" in chunk):
-        return ""  # other protocols have an event of the same name
-    return "ai-sdk-model" if kind in _MODEL_CHUNKS else protocol
+    protocols = all_protocols()
+    for protocol in protocols:
+        if protocol.chunk_field is not None and isinstance(chunk.get(protocol.chunk_field), list):
+            return protocol.stream
+    if not isinstance(chunk.get("type"), str):
+        return ""
+    recognized = (protocol.recognize(chunk, is_event, name) for protocol in protocols)
+    stream = next((stream for stream in recognized if stream is not None), None)
+    return "" if stream == find_protocol(DEFAULT_BACKEND).stream else stream
 
 
-class Decoder(Protocol):
+class Decoder(TypingProtocol):
     """Decodes the body of one response to events.
 
     The events do not depend on where the bytes are split. No method raises: a failure is the last event.
@@ -173,7 +132,7 @@ class Decoder(Protocol):
         """Return the last events. Call it once, after the last byte."""
 
 
-class ParsedStreamDecoder(Decoder, Protocol):
+class ParsedStreamDecoder(Decoder, TypingProtocol):
     """A decoder that also accepts events or chunks that are already parsed."""
 
     def feed_parsed(self, event: object) -> list[Event]:
@@ -251,55 +210,44 @@ class GuardedStreamDecoder(GuardedDecoder):
             return self._fail(error)
 
 
-def _import_decoder(module: str, name: str = "StreamDecoder") -> Callable[..., Decoder]:
-    """Return a function that creates a decoder. Its module is imported then: most programs need only one."""
-
-    def create(**options: Any) -> Decoder:
-        decoder: Decoder = getattr(import_module(f"tollbridge.protocols.{module}.stream"), name)(**options)
-        return decoder
-
-    return create
-
-
-DECODERS: dict[str, Callable[..., Decoder]] = {
-    "openresponses": _import_decoder("openresponses"),
-    "chat-completions": _import_decoder("chat_completions"),
-    "ai-sdk-full": _import_decoder("ai_sdk", "FullDecoder"),
-    "ai-sdk-ui": _import_decoder("ai_sdk", "UiDecoder"),
-    "ai-sdk-data": _import_decoder("ai_sdk", "DataDecoder"),
-    "ai-sdk-model": _import_decoder("ai_sdk", "ModelDecoder"),
-    "anthropic-messages": _import_decoder("anthropic_messages"),
-}
-
-# With the protocol "auto" the body can be a recording of a request other than a chat.
-_AUTO_DECODERS: dict[str, Callable[..., Decoder]] = {
-    **DECODERS,
-    "openresponses": partial(DECODERS["openresponses"], other_endpoints=True),
-}
+def stream_names() -> list[str]:
+    """Return the names of all forms of responses that can be decoded."""
+    return [name for protocol in all_protocols() for name in protocol.streams]
 
 
 def decoder_for(
-    protocol: str = "auto", status: int | None = None, headers: Mapping[str, str] | None = None
+    protocol: Protocol | str = "auto", status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> GuardedDecoder:
     """Return a decoder for one response, with a guard.
 
     Args:
-        protocol: A key of `DECODERS`, or `auto` to detect the protocol from the headers and the first bytes.
+        protocol: The protocol of the gateway, or the name of the response's form (`stream_names`). `auto`
+            detects it from the headers and the first bytes.
         status: The HTTP status, if known. From 400 on, the body is decoded as an error.
         headers: The response headers, if known.
 
     Raises:
-        RequestError: The protocol is unknown.
+        RequestError: The form is unknown.
     """
-    if protocol != "auto" and protocol not in DECODERS:
-        raise RequestError(f'Unknown protocol "{protocol}". Supported: auto, {", ".join(DECODERS)}.')
+    stream = protocol.stream if isinstance(protocol, Protocol) else protocol
+    source = protocol if isinstance(protocol, Protocol) else find_by_stream(stream)
+    if stream != "auto" and (source is None or stream not in source.streams):
+        raise RequestError(f'Unknown protocol "{stream}". Supported: auto, {", ".join(stream_names())}.')
     if status is not None and status >= 400:
         decoder = ErrorResponseDecoder(status, headers or {})
         return GuardedDecoder(decoder, partial(error_from, {}, status=status))
-    if protocol == "auto":
+    if stream == "auto":
         detected = detect_by_headers(headers or {})
-        return GuardedDecoder(_AUTO_DECODERS[detected]() if detected else DetectingDecoder())
-    return GuardedDecoder(DECODERS[protocol]())
+        return GuardedDecoder(_new_detected(detected) if detected else DetectingDecoder())
+    assert source is not None  # noqa: S101 - checked above
+    return GuardedDecoder(source.streams[stream]())
+
+
+def _new_detected(stream: str) -> Decoder:
+    """Return a decoder for a detected form. The body can be a recording of a request other than a chat."""
+    protocol = find_by_stream(stream) if stream else find_protocol(DEFAULT_BACKEND)
+    assert protocol is not None  # noqa: S101 - only protocols of the table are detected
+    return (protocol.any_endpoint or protocol.streams[stream])()
 
 
 class DetectingDecoder:
@@ -342,7 +290,7 @@ class DetectingDecoder:
         protocol = detect_by_start(bytes(self._start), complete=complete)
         if protocol is None:
             return []
-        self._decoder = _AUTO_DECODERS[protocol or "openresponses"]()
+        self._decoder = _new_detected(protocol)
         start = bytes(self._start)
         self._start.clear()
         return self._decoder.feed(start)

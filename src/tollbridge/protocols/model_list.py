@@ -123,6 +123,11 @@ def read_models(body: bytes) -> list[Model]:
     return list(models.values())
 
 
+def read_only_page(body: bytes) -> tuple[list[Model], None]:
+    """Return the models of a list that has no further pages."""
+    return read_models(body), None
+
+
 def _split_list(body: bytes) -> list[msgspec.Raw]:
     """Return the entries of a model list as JSON text.
 

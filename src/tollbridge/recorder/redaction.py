@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols import all_protocols
 from tollbridge.recorder.keys import hide_keys
 from tollbridge.recorder.recording import DataLine, EndLine, Line, RecordingStart, RequestLine
 from tollbridge.types.text import read_json, write_json
@@ -41,8 +42,7 @@ _LINE_PREFIX = re.compile(rb'(data:\s*|[0-9a-z]:)(?=[\[{"])')
 _LINE_WITHOUT_CONTENT = re.compile(rb"event:.*|id:.*|retry:.*|data:\s*\[DONE\]\s*|data:\s*|:?\s*")
 _SAFE_HEADERS = frozenset(
     "accept content-type content-encoding content-length user-agent date retry-after x-request-id server "
-    "request-id anthropic-version transfer-encoding x-vercel-ai-ui-message-stream "
-    "x-vercel-ai-data-stream".split()
+    "request-id transfer-encoding".split()
 )
 _SAFE_PREFIXES = ("ai-", "x-ratelimit-")
 
@@ -99,8 +99,11 @@ def _remove_content(line: Line, plain: dict[str, Any]) -> dict[str, Any]:
 
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers in lower case. Only values of headers that are known to be safe are included."""
+    safe = set(_SAFE_HEADERS)
+    for protocol in all_protocols():
+        safe.update(protocol.headers, protocol.response_headers)
     return {
-        name: value if name in _SAFE_HEADERS or name.startswith(_SAFE_PREFIXES) else "[not recorded]"
+        name: value if name in safe or name.startswith(_SAFE_PREFIXES) else "[not recorded]"
         for name, value in ((name.lower(), value) for name, value in headers.items())
     }
 

@@ -9,13 +9,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.answer import Answer
-from tollbridge.clients.ai_sdk import DEFAULT_SPEC, PATHS, AiSdkClient, UiStreamClient
-from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.observer import Observer, Observers
-from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
+from tollbridge.protocols import DEFAULT_BACKEND, find_by_stream, find_protocol
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.recorder.recording import (
     Attempt,
@@ -136,9 +133,9 @@ class _RecordedGateway:
     def __init__(self, attempts: list[Attempt], differences: list[list[Difference]] | None = None) -> None:
         self._attempts = list(attempts)
         self._differences = differences
-        self.base_url = _base_url(attempts[0].request) if attempts else ""
-        self.protocol = attempts[0].request.protocol if attempts else ""
-        self.min_output_tokens = _client_for(attempts[0].request).min_output_tokens if attempts else 1
+        client = _client_for(attempts[0].request) if attempts else None
+        self.base_url = client.base_url if client else ""
+        self.protocol = client.protocol if client else find_protocol(DEFAULT_BACKEND)
         self.time = 0.0
         self._failure: BridgeError = Disconnected("The recording ends here.")
 
@@ -216,41 +213,25 @@ def diff_parts(recorded: Sequence[Part], current: Sequence[Part]) -> list[tuple[
 
 
 _MISSING = object()
-# Fields with a new random value in every request, by protocol.
-_RANDOM_FIELDS = {"auto": ("id",)}
 
 
 def diff_request(recorded: RequestLine, request: ChatRequest) -> list[Difference]:
     """Compare a recorded request with the one that the current version sends. Secrets are masked in both."""
-    body = hide_secrets(_client_for(recorded).encode_request(request))
+    client = _client_for(recorded)
+    body = hide_secrets(client.encode_request(request))
     before, after = _decode_body(recorded), read_json(body)
-    for name in _RANDOM_FIELDS.get(recorded.protocol, ()):
+    for name in client.protocol.random_fields:
         before.pop(name, None)
         after.pop(name, None)
     return list(_diff_values("", before, after))
 
 
 def _client_for(recorded: RequestLine) -> GatewayClient:
-    base_url = _base_url(recorded)
-    match recorded.protocol:
-        case "openresponses":
-            return OpenResponsesClient(base_url)
-        case "chat-completions":
-            return ChatCompletionsClient(base_url)
-        case "anthropic-messages":
-            return AnthropicMessagesClient(base_url)
-        case "auto":
-            return UiStreamClient(base_url)
-        case _:
-            specs = [spec for spec, path in PATHS.items() if base_url.endswith(path)]
-            return AiSdkClient(base_url, spec=specs[0] if specs else DEFAULT_SPEC)
-
-
-def _base_url(recorded: RequestLine) -> str:
-    """Return the base URL of the client: the URL without the route, except for chat endpoints."""
-    if recorded.protocol == "auto":
-        return recorded.url
-    return recorded.url.removesuffix("/completions").rpartition("/")[0]
+    protocol = find_by_stream(recorded.protocol)
+    if protocol is None:
+        raise RequestError(f'The recording has the unknown protocol "{recorded.protocol}".')
+    base_url = recorded.url.removesuffix(protocol.path)
+    return GatewayClient(protocol.at(base_url), base_url)
 
 
 def _decode_body(recorded: RequestLine) -> dict[str, Any]:

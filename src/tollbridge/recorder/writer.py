@@ -11,6 +11,7 @@ from tollbridge._version import __version__
 from tollbridge.answer import Answer
 from tollbridge.clients.observer import Observer
 from tollbridge.history.answer import parts_from_events
+from tollbridge.protocols import key_headers
 from tollbridge.recorder.draft import RecordingDraft
 from tollbridge.recorder.files import RecordingFile
 from tollbridge.recorder.keys import contains_key
@@ -156,9 +157,10 @@ class RecordingWriter(Observer):
     @_guarded
     def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
         """Record a request. Its keys are removed from everything that follows."""
+        prefixes = {header.name: header.prefix for header in key_headers()}
         for name, value in headers.items():
-            if name.lower() in ("authorization", "x-api-key"):
-                self._keys.add(value.removeprefix("Bearer ").strip())
+            if (prefix := prefixes.get(name.lower())) is not None:
+                self._keys.add(value.removeprefix(prefix).strip())
         # A model may repeat a key that is in the request, in pieces that cannot be recognized one by one.
         hide_content = self._redacted or contains_key(body, self._keys)
         self._draft.begin_response(tuple(self._keys), hide_content=hide_content)

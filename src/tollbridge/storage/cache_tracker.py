@@ -7,7 +7,6 @@ makes the reports on a background thread, after the response, so that they delay
 from __future__ import annotations
 
 import logging
-import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -320,33 +319,3 @@ class CacheTracker:
             except StoreUnusable as error:
                 log.info("%s", error.message)
         return self._table
-
-
-# --- The server's own diagnosis ---
-
-# The models of OpenAI that accept `prompt_cache_options`.
-_OPENAI_MODELS = re.compile(r"gpt-(5\.([6-9]|\d\d)|[6-9]|\d\d)")
-
-
-def request_diagnosis(request: ChatRequest, protocol: str, previous: str | None) -> ChatRequest:
-    """Ask the server why the prompt is not read from its cache, if it is known to answer that.
-
-    Args:
-        request: The request, with the quirks of its server.
-        protocol: The protocol of the client.
-        previous: The id of the previous response of the conversation. Anthropic must also be asked before
-            there is one, so that it stores what it compares.
-    """
-    quirks, extra = request.quirks, dict(request.extra or {})
-    if quirks is None or not quirks.cache_diagnostics or request.conversation is None:
-        return request
-    if quirks.without & {"diagnostics", "prompt_cache_options"}:
-        return request  # the server has rejected the question
-    if protocol == "anthropic-messages":
-        extra.setdefault("diagnostics", {"previous_message_id": previous})
-    elif protocol == "openresponses" and previous is not None and _OPENAI_MODELS.search(request.model):
-        options = extra.get("prompt_cache_options", {})
-        extra["prompt_cache_options"] = {"comparison_response_id": previous, **options}
-    else:
-        return request
-    return msgspec.structs.replace(request, extra=extra)

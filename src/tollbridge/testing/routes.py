@@ -14,6 +14,7 @@ import brotli  # type: ignore[import-untyped]
 import msgspec
 from aiohttp import WSMsgType, web
 
+from tollbridge.protocols import find_by_headers
 from tollbridge.testing import catalog, validation
 from tollbridge.testing.catalog import describe_endpoints, find_model, list_page
 from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
@@ -247,7 +248,8 @@ async def health(_request: web.Request) -> web.Response:
 
 async def list_models(request: web.Request) -> web.StreamResponse:
     window = request.app[SERVICE].prompts.window
-    if "anthropic-version" in request.headers:
+    protocol = find_by_headers(request.headers)
+    if protocol is not None and protocol.models is not None and protocol.models.next_page:
         page = list_page(request.query.get("after_id"), request.query.get("limit"), window)
         return await send_json(request, page)
     return await send_json(request, {"object": "list", "data": catalog.list_models(window)})

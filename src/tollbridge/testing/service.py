@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols import key_headers, read_key
 from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody
 from tollbridge.protocols.openresponses.wire import read_usage
 from tollbridge.testing.faults import FaultSettings
@@ -76,9 +77,9 @@ class ReceivedRequest:
         self.method = method
         self.path = path
         self.port = port
-        self.bearer = _read_bearer(headers)
+        self.bearer = read_key(headers)
         self.headers = {name.lower(): value for name, value in headers.items()}
-        for name in self.headers.keys() & {"authorization", "x-api-key"}:
+        for name in self.headers.keys() & {header.name for header in key_headers()}:
             self.headers[name] = "[redacted]"
         self.body: Any = None
         self.raw = b""
@@ -131,13 +132,6 @@ class RequestLog:
             return False
         self._digests.add(digest)
         return True
-
-
-def _read_bearer(headers: Mapping[str, str]) -> str | None:
-    if "x-api-key" in headers:
-        return headers["x-api-key"]
-    scheme, _, key = headers.get("Authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else None
 
 
 class CountedAnswer:

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from tollbridge.protocols import find_by_headers
 from tollbridge.protocols.answer import AnswerEncoder
+from tollbridge.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from tollbridge.protocols.anthropic_messages.answer import ERRORS, make_error
 from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES
 from tollbridge.protocols.caller import Caller
@@ -172,7 +174,9 @@ def read_error(response: web.StreamResponse) -> dict[str, Any] | None:
 async def convert_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Replace errors of the Messages API by those of that protocol."""
     response = await handler(request)
-    is_messages = f"/v1{MESSAGES.path}" in request.path or "anthropic-version" in request.headers
+    is_messages = (
+        f"/v1{MESSAGES.path}" in request.path or find_by_headers(request.headers) is ANTHROPIC_MESSAGES
+    )
     error = read_error(response) if is_messages else None
     if error is None:
         return response

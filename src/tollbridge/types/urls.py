@@ -1,22 +1,13 @@
-"""Gateway URLs: the known protocols and hosts, the checks on a URL, and on requests to local servers."""
+"""Gateway URLs: the default host, the checks on a URL, and on requests to local servers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
-
-# The protocols of a gateway.
-Backend = Literal["openresponses", "ai-sdk", "chat-completions", "anthropic-messages"]
-BACKENDS: tuple[Backend, ...] = ("openresponses", "ai-sdk", "chat-completions", "anthropic-messages")
-
-# How a key is sent where the protocol leaves a choice.
-Auth = Literal["x-api-key", "bearer"]
 
 VERCEL_HOST = "ai-gateway.vercel.sh"
 VERCEL_URL = f"https://{VERCEL_HOST}/v1"
-ANTHROPIC_URL = "https://api.anthropic.com/v1"
 
 USERINFO_ERROR = (
     "A gateway's URL must not contain a user name or a password. "

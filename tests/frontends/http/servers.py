@@ -12,7 +12,7 @@ from tollbridge.config.schema import Account, BudgetSettings, Settings
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.access import ServerOptions
 from tollbridge.frontends.http.server import run_server
-from tollbridge.types.urls import Backend
+from tollbridge.protocols import Backend
 
 
 class LocalServer(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from tests.testing import test_acceptance as acceptance
 from tests.testing.client import Client
 from tests.testing.conftest import QUICK
 
+from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.testing import Gateway
-from tollbridge.types.urls import BACKENDS, Backend
 
 Case = Callable[[Client], Awaitable[None]]
 # The cases for every gateway. The others need something that only an OpenResponses gateway has.

@@ -17,6 +17,7 @@ from tests.protocols.openresponses.test_caller import PNG, conversations
 
 from tollbridge.config.schema import Account, Settings
 from tollbridge.engine import Engine
+from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES_CALLER
 from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_CALLER
 from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
@@ -32,7 +33,6 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.types.urls import BACKENDS, Backend
 
 CALLERS: tuple[Backend, ...] = ("openresponses", "chat-completions", "anthropic-messages")
 DECODERS: Mapping[Backend, Callable[[Any], Any]] = {

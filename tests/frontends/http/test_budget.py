@@ -12,8 +12,8 @@ import pytest
 from tests.frontends.http.servers import LocalServer, local_server
 
 from tollbridge.config.schema import BudgetSettings
+from tollbridge.protocols import Backend
 from tollbridge.testing.server import Gateway
-from tollbridge.types.urls import Backend
 
 MODEL = "tollbridge/demo"
 CHATS: dict[str, dict[str, Any]] = {

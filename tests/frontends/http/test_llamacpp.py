@@ -8,7 +8,7 @@ import pytest
 from tests.frontends.http.servers import local_server
 
 from tollbridge.local.process import LocalModel
-from tollbridge.types.urls import Backend
+from tollbridge.protocols import Backend
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 QUESTION = {"role": "user", "content": "Say hello."}

@@ -10,8 +10,8 @@ import pytest
 from tests.frontends.http.servers import LocalServer, local_server
 from tests.testing.client import WEATHER, calls, output_text, result, user
 
+from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.testing import Gateway
-from tollbridge.types.urls import BACKENDS, Backend
 
 MODEL = "tollbridge/demo"
 ENDS = ("response.completed", "response.failed", "error")

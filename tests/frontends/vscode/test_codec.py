@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.config.loading import SettingsUnusable
 from tollbridge.frontends.stdio.parameters import read_parameters
 from tollbridge.frontends.vscode import wire

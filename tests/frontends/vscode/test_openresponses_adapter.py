@@ -11,7 +11,7 @@ import pytest
 from tests.recorded_streams import openresponses
 
 from tollbridge.answer import Answer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.server import Gateway

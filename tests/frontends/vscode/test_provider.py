@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, find_quirks, save_profile
 from tollbridge.frontends.vscode.provider import ChatModelProvider
 from tollbridge.testing.server import Gateway

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tollbridge.clients.ai_sdk import UiStreamClient
+from tollbridge.clients.protocols import UiStreamClient
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta
 from tollbridge.types.messages import (

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-from tollbridge.clients.ai_sdk import PATHS, AiSdkClient
+from tollbridge.clients.protocols import AiSdkClient
+from tollbridge.protocols.ai_sdk import PATHS
 from tollbridge.protocols.ai_sdk.requests import convert_messages
 from tollbridge.testing.server import Gateway
 from tollbridge.types.events import Event, Finished, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall

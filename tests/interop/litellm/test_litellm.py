@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,10 +16,8 @@ from tests.recorded_streams import recordings_in
 from tests.turns import Runner
 
 from tollbridge.answer import Answer
-from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import AnthropicMessagesClient, ChatCompletionsClient, OpenResponsesClient
 from tollbridge.compat.profiles import known_quirks, save_profile
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
@@ -188,7 +186,7 @@ async def test_failures_over_the_messages_api_have_their_kind(litellm: Proxy) ->
             assert caught.value.kind == kind
 
 
-CLIENTS: dict[str, type[GatewayClient]] = {
+CLIENTS: dict[str, Callable[..., GatewayClient]] = {
     "chat-completions": ChatCompletionsClient,
     "anthropic-messages": AnthropicMessagesClient,
     "openresponses": OpenResponsesClient,

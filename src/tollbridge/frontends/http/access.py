@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
+from tollbridge.protocols import read_key
 from tollbridge.types.errors import BridgeError, NotAuthenticated, NotPermitted, RequestError
 from tollbridge.types.urls import explain_refusal, is_loopback
 
@@ -67,8 +68,5 @@ def check_access(request: web.Request, options: ServerOptions) -> BridgeError | 
 
 
 def read_token(headers: Mapping[str, str]) -> str | None:
-    """Return the API key of a request, as the three protocols send it."""
-    scheme, _, token = headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
-        return token.strip()
-    return headers.get("x-api-key") or headers.get("api-key")
+    """Return the API key of a request, as any protocol or Azure's clients send it."""
+    return read_key(headers) or headers.get("api-key")

@@ -23,6 +23,7 @@ from tollbridge.compat.repairs import find_repair
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.callers import find_conversation
+from tollbridge.protocols import feature_headers
 from tollbridge.protocols.answer import AnswerEncoder
 from tollbridge.protocols.caller import Caller, encode_json
 from tollbridge.types.errors import BridgeError, BudgetExceeded, NotFound, RequestError
@@ -48,9 +49,9 @@ _RECHECK_SECONDS = 2.0
 _MODEL_LIMIT = 1000
 # The most characters of the name of a calling program.
 _NAME_LIMIT = 64
-# Headers of the caller that select features of the gateway's protocol. No other header is forwarded: the
-# caller's key is for this server.
-_REQUEST_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta", "x-session-affinity")
+# The header of the caller that is forwarded besides those that select features of the protocols. No other is:
+# the caller's key is for this server.
+_AFFINITY_HEADER = "x-session-affinity"
 # Headers that describe the connection or the encoding of the body, which are not the caller's.
 _CONNECTION_HEADERS = frozenset(
     {
@@ -237,7 +238,8 @@ class AnswerService:
         conversation: str | None,
     ) -> web.StreamResponse | _Refusal:
         """Forward a request. A refusal for a reason that a turn may repair is not sent to the caller."""
-        headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
+        names = (*feature_headers(), _AFFINITY_HEADER)
+        headers = {name: request.headers[name] for name in names if name in request.headers}
         async with self._engine.forward(
             model,
             protocol.path,

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
 
-from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES
+from tollbridge.protocols import all_protocols, find_by_headers
 from tollbridge.protocols.caller import Caller
-from tollbridge.protocols.chat_completions.caller import CALLER as CHAT_COMPLETIONS
-from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES
 
-# The first one is the protocol of a request that shows none.
-CALLERS: tuple[Caller, ...] = (RESPONSES, CHAT_COMPLETIONS, MESSAGES)
+
+@cache
+def list_callers() -> tuple[Caller, ...]:
+    """Return the protocols that the server answers, in the order of the table."""
+    return tuple(protocol.caller.load() for protocol in all_protocols() if protocol.caller is not None)
 
 
 def find_caller(path: str, headers: Mapping[str, str]) -> Caller:
     """Return the protocol of a request, for errors and model lists: by its path, or else by its headers."""
     path = path.removeprefix("/v1")
-    by_path = (caller for caller in CALLERS if path.startswith(caller.path))
-    by_header = (caller for caller in CALLERS if caller.header is not None and caller.header in headers)
-    return next(by_path, None) or next(by_header, CALLERS[0])
+    by_path = next((caller for caller in list_callers() if path.startswith(caller.path)), None)
+    if by_path is not None:
+        return by_path
+    protocol = find_by_headers(headers)
+    return list_callers()[0] if protocol is None or protocol.caller is None else protocol.caller.load()
 
 
 # Where agents say which conversation a request belongs to: Codex, Claude Code, OpenCode and others.

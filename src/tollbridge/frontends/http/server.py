@@ -14,7 +14,7 @@ from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.access import ServerOptions, check_access, check_token
 from tollbridge.frontends.http.answers import AnswerService, error_response
-from tollbridge.frontends.http.callers import CALLERS, find_caller
+from tollbridge.frontends.http.callers import find_caller, list_callers
 from tollbridge.frontends.http.limits import LIMITS
 from tollbridge.frontends.http.websocket import serve_socket
 from tollbridge.frontends.usage_page import MAX_DAYS, encode_report, read_page
@@ -113,7 +113,7 @@ def create_app(
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
         app.router.add_get(f"{prefix}/models/{{name:.+}}", model)
-        for caller in CALLERS:
+        for caller in list_callers():
             app.router.add_post(prefix + caller.path, partial(service.answer, protocol=caller))
             if caller.count_path is not None:
                 app.router.add_post(prefix + caller.count_path, partial(service.count, protocol=caller))

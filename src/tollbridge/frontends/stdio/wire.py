@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from tollbridge.frontends.vscode.wire import Chat, Message, ModelInfo, Part, WireStruct
-from tollbridge.types.urls import Backend
+from tollbridge.protocols import DEFAULT_BACKEND, Backend
 
 if TYPE_CHECKING:
     from tollbridge.storage.reports import UsageTotals
@@ -80,7 +80,7 @@ class AccountParams(WireStruct, frozen=True):
 
     base_url: str
     api_key: str | None = None
-    backend: Backend = "openresponses"
+    backend: Backend = DEFAULT_BACKEND
     headers: Mapping[str, Any] = {}
     id: str | None = None
 

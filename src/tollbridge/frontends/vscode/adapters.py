@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args
 
 from tollbridge.answer import Answer
 from tollbridge.history.answer import AnswerEvents
-from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder, detect_by_framing
+from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.types.errors import BridgeError, BrokenCall, most_severe
 from tollbridge.types.events import Event, Failed
 from tollbridge.types.messages import Part
 from tollbridge.types.text import replace_surrogates
 
-if TYPE_CHECKING:  # at run time `_AiSdkDecoder` imports them
-    from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
+if TYPE_CHECKING:
+    from tollbridge.protocols.ai_sdk.detect import AiSdkDecoder
 
 
 class TypedEvent(Protocol):
@@ -173,61 +173,18 @@ class VSCodeStreamAdapter(StreamAdapter):
         on_unknown_chunk: Callable[[Chunk], object] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        super().__init__(lambda: _AiSdkDecoder(self._report_unknown), reasoning=enable_reasoning)
+        super().__init__(self._new_decoder, reasoning=enable_reasoning)
         self._on_unknown_chunk = on_unknown_chunk
         self._logger = logger or logging.getLogger(__name__)
+
+    def _new_decoder(self) -> AiSdkDecoder:
+        # Imported here: programs that use another adapter do not need it.
+        from tollbridge.protocols.ai_sdk.detect import AiSdkDecoder
+
+        return AiSdkDecoder(self._report_unknown)
 
     def _report_unknown(self, chunk: Chunk) -> None:
         # Only the type is logged: the other fields can contain text of the conversation.
         self._logger.debug("ignored a chunk of the unknown type %r", chunk.get("type"))
         if self._on_unknown_chunk is not None:
             self._on_unknown_chunk(chunk)
-
-
-class _AiSdkDecoder:
-    """Decodes parsed chunks, or bytes, whose protocol is detected by their first line."""
-
-    def __init__(self, on_unknown: Callable[[Chunk], None]) -> None:
-        from tollbridge.protocols.ai_sdk.state import StreamState
-
-        self._state = StreamState(on_unknown=on_unknown)
-        self._start = b""
-        self._decoder: DataDecoder | FullDecoder | UiDecoder | None = None
-
-    @property
-    def is_finished(self) -> bool:
-        return self._decoder is not None and self._decoder.is_finished
-
-    @property
-    def unknown(self) -> Mapping[str, int]:
-        return self._state.unknown
-
-    def feed_parsed(self, event: object) -> list[Event]:
-        start, self._start = self._start, b""  # bytes whose protocol was not detected
-        decoder = self._choose("ai-sdk-full")
-        return (decoder.feed(start + b"\n") if start else []) + decoder.feed_parsed(event)
-
-    def feed(self, chunk: bytes) -> list[Event]:
-        if self._decoder is not None:
-            return self._decoder.feed(chunk)
-        self._start += chunk
-        protocol = detect_by_framing(self._start, complete=False)
-        return [] if protocol is None else self._choose(protocol).feed(self._start)
-
-    def close(self) -> list[Event]:
-        if self._decoder is None:
-            protocol = detect_by_framing(self._start, complete=True) or "ai-sdk-full"
-            return self._choose(protocol).feed(self._start) + self._choose(protocol).close()
-        return self._decoder.close()
-
-    def _choose(self, protocol: str) -> DataDecoder | FullDecoder | UiDecoder:
-        if self._decoder is None:
-            from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
-
-            # All other protocols use UiDecoder, which also detects the chunks of a language model.
-            decoders: dict[str, type[DataDecoder | FullDecoder | UiDecoder]] = {
-                "ai-sdk-data": DataDecoder,
-                "ai-sdk-full": FullDecoder,
-            }
-            self._decoder = decoders.get(protocol, UiDecoder)(self._state)
-        return self._decoder

@@ -8,7 +8,7 @@ from typing import Self
 import msgspec
 
 from tollbridge.answer import Answer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.config.schema import Settings
 from tollbridge.engine import Engine

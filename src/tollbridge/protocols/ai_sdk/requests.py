@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from base64 import b64encode, urlsafe_b64decode
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from tollbridge.protocols.ai_sdk import DEFAULT_SPEC, Spec
+from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (
@@ -44,9 +47,6 @@ Json = dict[str, Any]
 SdkVersion = Literal[5, 6, 7]
 
 ImageInNonUser = Literal["placeholder", "skip", "error"]
-# The version of the language-model specification.
-Spec = Literal[2, 3, 4]
-
 # The SDK version whose messages each version of the specification uses.
 TARGETS: dict[Spec, SdkVersion] = {2: 5, 3: 6, 4: 7}
 
@@ -58,6 +58,9 @@ NO_RESULT = "The tool gave no result."
 
 # The names of the fields in `Quirks.without` in this protocol.
 NAMES = {"top_p": "topP", "max_output_tokens": "maxOutputTokens", "tool_choice": "toolChoice"}
+
+# The namespace of chat ids that no client has made.
+_NAMESPACE = uuid.uuid4()
 
 _JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 
@@ -362,6 +365,17 @@ def _split_by_role(message: Message) -> list[tuple[str, list[Part]]]:
 # --- Language-model calls ---
 
 
+def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool, spec: Spec) -> EncodedRequest:
+    """Encode a request, or the call options in a mapping, whose `model` is sent as a header."""
+    if isinstance(request, ChatRequest):
+        return EncodedRequest(encode_call(request, spec), encode_headers(request.model, spec, stream=stream))
+    body = dict(request)
+    model = body.pop("model", None)
+    if not isinstance(model, str):
+        raise RequestError('The request has no model. Set its field "model".')
+    return EncodedRequest(body, encode_headers(model, spec, stream=stream))
+
+
 def encode_headers(model: str, spec: Spec, *, stream: bool = True) -> dict[str, str]:
     """Return the headers that identify the model and the protocol."""
     return {
@@ -372,8 +386,12 @@ def encode_headers(model: str, spec: Spec, *, stream: bool = True) -> dict[str, 
     }
 
 
+def describe_key(key: str) -> dict[str, str]:
+    """Return the header with the kind of a key: a token of Vercel's login is a JWT, an API key is not."""
+    return {"ai-gateway-auth-method": auth_method(key)}
+
+
 def auth_method(key: str) -> Literal["api-key", "oidc"]:
-    """Return the kind of a key: a token of Vercel's login is a JWT, an API key is not."""
     if not _JWT.fullmatch(key):
         return "api-key"
     head = key.partition(".")[0]
@@ -384,7 +402,7 @@ def auth_method(key: str) -> Literal["api-key", "oidc"]:
     return "oidc" if isinstance(header, dict) else "api-key"
 
 
-def encode_call(request: ChatRequest, spec: Spec = 4) -> Json:
+def encode_call(request: ChatRequest, spec: Spec = DEFAULT_SPEC) -> Json:
     """Return the body of a language-model call.
 
     Options that the caller did not set are not sent; `extra` is sent unchanged.
@@ -458,6 +476,29 @@ def _encode_format(request: ChatRequest) -> Json | None:
 
 
 # --- UIMessages ---
+
+
+def encode_chat_body(
+    request: ChatRequest | Mapping[str, Any],
+    *,
+    stream: bool,  # noqa: ARG001 - always
+    namespace: uuid.UUID = _NAMESPACE,
+) -> EncodedRequest:
+    """Encode the messages and `extra` of a request; the endpoint chooses the rest.
+
+    The chat id depends on the first user message, so that a conversation keeps its id; `extra` can override
+    it.
+
+    Args:
+        request: The request, or its body.
+        stream: Whether to stream; these endpoints always do.
+        namespace: Of the chat ids, so that two clients never use the same.
+    """
+    if not isinstance(request, ChatRequest):
+        return EncodedRequest(request)
+    first = next((message for message in request.messages if message.role is Role.USER), None)
+    chat = encode_chat(request.messages, uuid.uuid5(namespace, repr(first)).hex)
+    return EncodedRequest({**chat, **(request.extra or {})})
 
 
 def encode_chat(messages: Iterable[Message], chat_id: str) -> Json:

@@ -257,7 +257,6 @@ class MessagesCaller(Caller):
     name = "anthropic-messages"
     path = "/messages"
     count_path = "/messages/count_tokens"
-    header = "anthropic-version"
     ends_with_done = False
     decoder = MessageDecoder
     encoder = MessageEncoder

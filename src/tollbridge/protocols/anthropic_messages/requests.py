@@ -13,6 +13,7 @@ from hashlib import blake2s
 from typing import Any, assert_never
 
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json
+from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (
@@ -40,12 +41,6 @@ NATIVE_MIME = "application/vnd.anthropic.block+json"
 _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 PDF = "application/pdf"
 
-# The request fields that determine the number of input tokens.
-COUNTED_FIELDS = frozenset(
-    "model messages system tools tool_choice thinking output_config cache_control mcp_servers "
-    "context_management".split()
-)
-
 # The protocol requires a limit for the output. Without one of the user or of the model list, it is the lowest
 # limit of all Claude models since version 4; older models accept less.
 DEFAULT_MAX_TOKENS = 32_000
@@ -63,6 +58,27 @@ _CHOICE_TYPES = {choice: type_ for type_, choice in TOOL_CHOICES.items()}
 
 
 # --- Requests to a gateway ---
+
+
+def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> EncodedRequest:
+    """Encode a request, or its body. `betas` becomes a header, as in Anthropic's own clients."""
+    fields: Mapping[str, Any] = (request.extra or {}) if isinstance(request, ChatRequest) else request
+    body = encode_request(request) if isinstance(request, ChatRequest) else dict(request)
+    body.pop("betas", None)
+    betas = fields.get("betas")
+    headers = (
+        {"anthropic-beta": ",".join(map(str, betas))} if isinstance(betas, list | tuple) and betas else {}
+    )
+    return EncodedRequest({**body, "stream": stream}, headers)
+
+
+def diagnose_cache(request: ChatRequest, previous: str | None) -> Json | None:
+    """Ask the server to compare the prompt with the previous one.
+
+    It is also asked before there is one, so that it stores what it compares.
+    """
+    asks = "diagnostics" in (request.extra or {})
+    return None if asks else {"diagnostics": {"previous_message_id": previous}}
 
 
 def encode_request(request: ChatRequest) -> Json:

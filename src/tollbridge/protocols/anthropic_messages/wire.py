@@ -22,7 +22,6 @@ from tollbridge.types.text import Fields, read_json
 
 Json = dict[str, Any]
 
-VERSION = "2023-06-01"
 
 # --- Events and content blocks ---
 
@@ -260,21 +259,6 @@ def _parse_time(text: str | None) -> int | None:
         return int(datetime.fromisoformat(text).timestamp()) if text else None
     except (ValueError, OverflowError):
         return None
-
-
-def read_token_count(body: bytes) -> int:
-    """Decode the response of `POST /v1/messages/count_tokens`.
-
-    Raises:
-        StreamError: The body has no token count.
-    """
-    try:
-        tokens = token_count(Fields(read_json(body)).number("input_tokens"))
-    except ValueError:
-        raise StreamError("The gateway returned invalid JSON.") from None
-    if tokens is None:
-        raise StreamError("The gateway returned no token count.")
-    return tokens
 
 
 def read_cache_diagnosis(message: Fields) -> CacheDiagnosis | None:

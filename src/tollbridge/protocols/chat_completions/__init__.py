@@ -5,3 +5,27 @@ requests  messages to request bodies
 stream    response bytes to events
 server    a caller's request body to a `ChatRequest`; events to chunks or to one JSON body
 """
+
+from __future__ import annotations
+
+from tollbridge.protocols.protocol import Lazy, ModelList, Protocol
+from tollbridge.types.urls import VERCEL_URL
+
+CHAT_COMPLETIONS = Protocol(
+    name="chat-completions",
+    title="Chat Completions",
+    base_url=VERCEL_URL,
+    path="/chat/completions",
+    encode=Lazy("tollbridge.protocols.chat_completions.requests:encode_body"),
+    streams={"chat-completions": Lazy("tollbridge.protocols.chat_completions.stream:StreamDecoder")},
+    stream="chat-completions",
+    models=ModelList("/models", Lazy("tollbridge.protocols.model_list:read_only_page")),
+    endpoints_path="/models/{}/endpoints",
+    feature_headers=("openai-beta",),
+    chunk_field="choices",
+    advice={
+        "protocol": "Check that --base-url supports Chat Completions (POST /chat/completions), or remove "
+        "--backend.",
+    },
+    caller=Lazy("tollbridge.protocols.chat_completions.caller:CALLER"),
+)

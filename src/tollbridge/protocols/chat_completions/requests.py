@@ -20,6 +20,7 @@ from tollbridge.protocols.chat_completions.wire import (
 )
 from tollbridge.protocols.openresponses.requests import ERROR_PREFIX, write_arguments
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
+from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (
@@ -52,6 +53,14 @@ FROM_TOOL = "[From a tool result:]"
 _NEW_LIMIT = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9])")
 # The models that need `cache_control`. The others cache by themselves, and their servers may reject it.
 _CACHE_CONTROL = re.compile(r"claude|gemini|qwen", re.IGNORECASE)
+
+
+def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> EncodedRequest:
+    """Encode a request, or its body. Without streaming, `stream_options` is left out."""
+    body = encode_request(request) if isinstance(request, ChatRequest) else dict(request)
+    if not stream:
+        body.pop("stream_options", None)
+    return EncodedRequest({**body, "stream": stream})
 
 
 def encode_request(request: ChatRequest) -> Json:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES, REASONING_SIGNATURES
+from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (
@@ -33,8 +35,25 @@ ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant
 # Marks a failed tool result, because the protocol has no error flag.
 ERROR_PREFIX = "Error: "
 
+# The models of OpenAI that accept `prompt_cache_options`.
+_COMPARING_MODELS = re.compile(r"gpt-(5\.([6-9]|\d\d)|[6-9]|\d\d)")
+
 Json = dict[str, Any]
 DEFAULT = Quirks()
+
+
+def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> EncodedRequest:
+    """Encode a request, or its body. `stream` is always set: some servers stream by default."""
+    body = encode_request(request) if isinstance(request, ChatRequest) else request
+    return EncodedRequest({**body, "stream": stream})
+
+
+def diagnose_cache(request: ChatRequest, previous: str | None) -> Json | None:
+    """Ask the server to compare the prompt with that of the previous response, if its model can do that."""
+    if previous is None or not _COMPARING_MODELS.search(request.model):
+        return None
+    options = (request.extra or {}).get("prompt_cache_options", {})
+    return {"prompt_cache_options": {"comparison_response_id": previous, **options}}
 
 
 def encode_request(request: ChatRequest) -> Json:

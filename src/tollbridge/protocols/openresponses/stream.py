@@ -6,6 +6,7 @@ converts the parsed wire events to our events. Consecutive deltas of one network
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 from typing import Literal, assert_never
 
@@ -404,3 +405,6 @@ def _decode_other_endpoint(body: Fields) -> list[Event]:
             return [Finished("stop", usage=wire.read_usage(body))]
         case _:
             return []
+
+
+decode_any_endpoint = partial(StreamDecoder, other_endpoints=True)
