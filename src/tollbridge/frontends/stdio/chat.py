@@ -83,13 +83,13 @@ class ChatHandler:
         except ContextTooLong as error:
             self._show(chat.request, model, None, error.message)
             raise
-        cost = turn.result.cost.charge if self.settings.report_credits else None
-        usage = encode_usage(turn.result.context, cost)
+        result = turn.result
+        usage = encode_usage(result.context, result.cost.charge if self.settings.report_credits else None)
         if usage is not None:
             await self._output.report_parts(token, [usage])
-        result = self._encode_result(turn.result, chat)
-        self._show(chat.request, model, result, result.warning)
-        return result
+        answer = self._encode_result(result, chat)
+        self._show(chat.request, model, answer, answer.warning)
+        return answer
 
     def _make_image_writer(self, request: ChatRequest) -> ImageWriter | None:
         """Return what writes the images of an answer; `None` if the answer is not shown in a chat."""
