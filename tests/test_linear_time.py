@@ -28,8 +28,8 @@ from tollbridge.cli.replay import read_headers
 from tollbridge.cli.screen import Wrapper
 from tollbridge.cli.terminal import one_line
 from tollbridge.compat import repairs
-from tollbridge.config.loading import find_lines
 from tollbridge.config.schema import Settings
+from tollbridge.config.toml_text import find_lines
 from tollbridge.frontends.vscode.codec import decode_marker, encode_models
 from tollbridge.frontends.vscode.images import shorten_images
 from tollbridge.history.normalize import normalize_request
@@ -133,20 +133,21 @@ PATTERNS: dict[str, Use] = {
     "compat/repairs.py:_QUOTATION": Use("sub", MESSAGE_LIMIT + 1),
     "compat/repairs.py:_TOKEN": Use("sub", MESSAGE_LIMIT + 1),
     "compat/repairs.py:RepairRule.matches": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS),
-    "config/schema.py:_HEADER_NAME": Use("fullmatch", SETTING),
-    "config/schema.py:_RANDOM_VALUE": Use("fullmatch", SETTING),
-    "config/schema.py:_SECRET_NAME": Use(limit=SETTING),
-    "config/schema.py:_SECRET_VALUE": Use("match", SETTING),
-    "config/schema.py:_HEADER_SOURCE": Use("fullmatch", SETTING),
-    "config/schema.py:_UUID": Use("fullmatch", SETTING),
-    "config/schema.py:_HEADER_VALUE": Use("fullmatch", SETTING),
+    "config/headers.py:_HEADER_NAME": Use("fullmatch", SETTING),
+    "config/headers.py:_RANDOM_VALUE": Use("fullmatch", SETTING),
+    "config/headers.py:_SECRET_NAME": Use(limit=SETTING),
+    "config/headers.py:_SECRET_VALUE": Use("match", SETTING),
+    "config/headers.py:_HEADER_SOURCE": Use("fullmatch", SETTING),
+    "config/headers.py:_UUID": Use("fullmatch", SETTING),
+    "config/headers.py:_HEADER_VALUE": Use("fullmatch", SETTING),
     "config/keys.py:variables_for": Use("sub", SETTING),
-    "config/loading.py:_ERROR_PATH": Use(limit=SETTING),
-    "config/loading.py:_INVALID_CHOICE": Use("match", SETTING),
-    "config/loading.py:_KEY_SOURCE": Use("fullmatch", SETTING),
-    "config/loading.py:_UNKNOWN_FIELD": Use("match", SETTING),
-    "config/loading.py:quote_name": FULLMATCH,
-    "config/schema.py:_TYPE_MISMATCH": Use("sub", SETTING),
+    "config/validation.py:_ERROR_PATH": Use(limit=SETTING),
+    "config/validation.py:_INVALID_CHOICE": Use("match", SETTING),
+    "config/validation.py:_KEY_SOURCE": Use("fullmatch", SETTING),
+    "config/validation.py:_UNKNOWN_FIELD": Use("match", SETTING),
+    "config/names.py:quote_name": FULLMATCH,
+    "config/errors.py:_TYPE_MISMATCH": Use("sub", SETTING),
+    "config/toml_text.py:_LINE_OR_MARK": FINDALL,
     "frontends/vscode/codec.py:_TRACEPARENT": FULLMATCH,
     "frontends/vscode/images.py:_EMBEDDED": SUB,
     "frontends/vscode/images.py:_LINK": SUB,
@@ -162,11 +163,11 @@ PATTERNS: dict[str, Use] = {
     "protocols/ai_sdk/chunks.py:_TOOL_FAILED": MATCH,
     "protocols/ai_sdk/requests.py:_JWT": Use("fullmatch", SETTING),
     "protocols/ai_sdk/state.py:_SURROGATE": Use(),
-    "protocols/anthropic_messages/requests.py:_BUDGET_MODELS": IN_MODEL_ID,
+    "policy/thinking.py:_BUDGET_MODELS": IN_MODEL_ID,
     "protocols/anthropic_messages/requests.py:_INVALID_IN_ID": SUB,
-    "protocols/anthropic_messages/requests.py:_OLD_LIMITS": IN_MODEL_ID,
-    "protocols/chat_completions/requests.py:_CACHE_CONTROL": IN_MODEL_ID,
-    "protocols/chat_completions/requests.py:_NEW_LIMIT": IN_MODEL_ID,
+    "policy/limits.py:_OLD_LIMITS": IN_MODEL_ID,
+    "policy/caching.py:_CACHE_CONTROL": IN_MODEL_ID,
+    "policy/limits.py:_NEW_LIMIT": IN_MODEL_ID,
     "protocols/detect.py:_CODE_LINE": MATCH,
     "protocols/detect.py:_LINE": MATCH,
     "protocols/detect.py:_BLANK": MATCH,
@@ -219,7 +220,7 @@ PATTERNS: dict[str, Use] = {
     "testing/validation.py:_MISSING_FIELD": Use(),
     "storage/cache_tracker.py:_OPENAI_MODELS": Use(),
     "tokens/prompt_cache.py:_CHUNK": FINDALL,
-    "tokens/prompt_cache.py:_COMPILED": IN_MODEL_ID,
+    "policy/caching.py:_COMPILED": IN_MODEL_ID,
     "tokens/prompt_cache.py:_LIFETIME": FULLMATCH,
     "tokens/features.py:_RUNS": FINDALL,
     "tokens/prompts.py:_COMPILED": IN_MODEL_ID,
@@ -622,7 +623,7 @@ READERS: dict[str, tuple[Case, ...]] = {
     "cli/screen.py:Wrapper": (Case(lambda text: Wrapper(lambda: 80).feed(text), TEXTS),),
     "cli/output.py:to_json": (Case(to_json, TEXTS),),
     "cli/terminal.py:one_line": (Case(one_line, TEXTS),),
-    "config/loading.py:find_lines": (Case(find_lines, TEXTS),),
+    "config/toml_text.py:find_lines": (Case(find_lines, TEXTS),),
     "frontends/vscode/images.py:shorten_images": (
         Case(shorten_images, [*TEXTS, pump("", "![Image](file://"), pump("![Image](file://", "/a")]),
         Case(shorten_images, [pump("", "![Image](data:image/png;base64,"), pump("![Image](data:", "A")]),

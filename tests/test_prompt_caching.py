@@ -19,7 +19,8 @@ from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import find_quirks
 from tollbridge.compat.repairs import find_repair, omitted_fields
-from tollbridge.config.schema import Settings, apply_settings
+from tollbridge.config.parameters import apply_settings
+from tollbridge.config.schema import Settings
 from tollbridge.history.normalize import normalize_request
 from tollbridge.types.errors import InvalidRequest
 from tollbridge.types.messages import (

@@ -14,14 +14,14 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.adapters import Bridge, OpenResponsesStreamAdapter
 from tollbridge.history.parts import INVALID
-from tollbridge.protocols.anthropic_messages.requests import DEFAULT_MAX_TOKENS
+from tollbridge.policy.limits import DEFAULT_MAX_TOKENS, OutputLimit
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, Say, ScriptedAnswer
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import REPAIR_LIMIT, OutputLimit, PreparedRequest, Turn
+from tollbridge.turn import REPAIR_LIMIT, PreparedRequest, Turn
 from tollbridge.types.errors import (
     BridgeError,
     ContentFiltered,

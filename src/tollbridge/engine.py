@@ -35,19 +35,17 @@ from tollbridge.compat.profiles import (
     find_quirks,
     profile_folder,
 )
-from tollbridge.config.keys import TokenRefresher, find_key
-from tollbridge.config.loading import LoadedSettings, load_settings, named_account, resolve_account
-from tollbridge.config.schema import (
-    Account,
-    Settings,
-    apply_settings,
-    find_secret_headers,
-    http_timeouts,
-    plain_headers,
-)
+from tollbridge.config.accounts import named_account, resolve_account
+from tollbridge.config.headers import find_secret_headers, plain_headers
+from tollbridge.config.keys import find_key
+from tollbridge.config.loading import LoadedSettings, load_settings
+from tollbridge.config.oidc import TokenRefresher
+from tollbridge.config.parameters import apply_settings
+from tollbridge.config.schema import Account, Settings, http_timeouts
 from tollbridge.connections import Connection, ConnectionPool, open_client
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.forward import ForwardedResponse, forward_request
+from tollbridge.policy.limits import OutputLimit
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.budgets import BudgetStatus, BudgetStore
@@ -64,7 +62,7 @@ from tollbridge.storage.tracker import (
 )
 from tollbridge.transport.files import catalog_folder, config_file, database_file
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import OutputLimit, Turn, TurnResult
+from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
 from tollbridge.types.models import Model

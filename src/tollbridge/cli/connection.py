@@ -21,16 +21,9 @@ from tollbridge.clients.ai_sdk import UiStreamClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, known_quirks
+from tollbridge.config.headers import find_secret_headers, plain_headers
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
-from tollbridge.config.schema import (
-    Account,
-    BudgetSettings,
-    SecretHeader,
-    Settings,
-    find_secret_headers,
-    http_timeouts,
-    plain_headers,
-)
+from tollbridge.config.schema import Account, BudgetSettings, SecretHeader, Settings, http_timeouts
 from tollbridge.engine import Engine
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel, check_installation, is_installed
 from tollbridge.transport.loading import declare_own_program

@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from tollbridge.cli.terminal import one_line, wrap_line
-from tollbridge.config.loading import SettingsError
+from tollbridge.config.errors import SettingsError
 from tollbridge.types.errors import BridgeError, Kind, RequestError
 
 # How the command is connected; the advice depends on it.

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,43 +73,27 @@ class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def set_up_codex(server: ServerAddress) -> AgentSetup:
+    table = ("model_providers", "tollbridge")
     provider = {"name": "Tollbridge", "base_url": f"{server.url}/v1", "wire_api": "responses"}
     if server.has_token:
         provider["env_key"] = TOKEN_VARIABLE
-    table = "[model_providers.tollbridge]\n" + "".join(
-        f"{name} = {json.dumps(value)}\n" for name, value in provider.items()
-    )
-    selection = f'model = {json.dumps(server.model)}\nmodel_provider = "tollbridge"\n'
+    settings: dict[tuple[str, ...], str] = {
+        ("model",): server.model,
+        ("model_provider",): "tollbridge",
+        **{(*table, name): value for name, value in provider.items()},
+    }
 
     def merge(text: str) -> str:
-        tomllib.loads(text)  # raises ValueError for a file that is not TOML
-        top, tables = _split_toml(text)
-        kept = [line for line in top if not _sets_model(line)]
-        others = [lines for name, lines in tables if name != "[model_providers.tollbridge]"]
-        merged = selection + "".join([*kept, *(line for lines in others for line in lines)])
-        # A line that was removed may have been inside a multi-line value. This also raises ValueError if the
-        # rest is not TOML.
-        tomllib.loads(merged)
-        return f"{merged.rstrip()}\n\n{table}"
+        # Imported here, because only this edits a TOML file.
+        from tollbridge.config.toml_text import remove_value, set_value
+
+        text = remove_value(text, table)
+        for keys, value in settings.items():
+            text = set_value(text, keys, json.dumps(value))
+        return text
 
     folder = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
-    return AgentSetup(text=f"{selection}\n{table}", file=folder / "config.toml", merge=merge)
-
-
-def _split_toml(text: str) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Split a TOML file into the lines before the first table, and the lines of each table by its header."""
-    top: list[str] = []
-    tables: list[tuple[str, list[str]]] = []
-    for line in text.splitlines(keepends=True):
-        if line.startswith("["):
-            tables.append((line.strip(), []))
-        (tables[-1][1] if tables else top).append(line)
-    return top, tables
-
-
-def _sets_model(line: str) -> bool:
-    """Return whether a line of the Codex settings selects the model or its provider."""
-    return line.partition("=")[0].strip() in ("model", "model_provider")
+    return AgentSetup(text=merge(""), file=folder / "config.toml", merge=merge)
 
 
 def set_up_claude_code(server: ServerAddress) -> AgentSetup:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.config.loading import SettingsUnusable
+from tollbridge.config.errors import SettingsUnusable
 from tollbridge.frontends.vscode import wire
 from tollbridge.frontends.vscode.codec import (
     Decoded,

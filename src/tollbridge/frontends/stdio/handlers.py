@@ -19,8 +19,8 @@ from typing import Any, Self
 import msgspec
 
 from tollbridge.clients.base import Observer
-from tollbridge.config.loading import validate_settings
 from tollbridge.config.schema import Account
+from tollbridge.config.validation import validate_settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.frontends.usage_page import encode_report, read_page

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from tollbridge.policy.caching import extra_with_caching
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (
@@ -32,7 +33,6 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    extra_with_caching,
     is_marker,
     match_results,
     split_metadata,

@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar, assert_never
 
 import msgspec
 
+from tollbridge.policy.thinking import effort_for
 from tollbridge.protocols.anthropic_messages.requests import (
-    BUDGETS,
     NATIVE_MIME,
     PDF,
     TOOL_CHOICES,
@@ -310,8 +310,7 @@ class _RequestDecoder:
         if effort is None:
             match thinking.text("type"):
                 case "enabled":
-                    budget = thinking.number("budget_tokens") or 0
-                    effort = next((name for name in ("low", "medium") if budget <= BUDGETS[name]), "high")
+                    effort = effort_for(thinking.number("budget_tokens") or 0)
                 case "adaptive":
                     effort = "high"  # the API's default
         elif thinking.text("type") == "disabled":
