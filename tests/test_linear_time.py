@@ -148,7 +148,6 @@ PATTERNS: dict[str, Use] = {
     "config/names.py:quote_name": FULLMATCH,
     "config/errors.py:_TYPE_MISMATCH": Use("sub", SETTING),
     "config/toml_text.py:_LINE_OR_MARK": FINDALL,
-    "frontends/vscode/codec.py:_TRACEPARENT": FULLMATCH,
     "frontends/vscode/images.py:_EMBEDDED": SUB,
     "frontends/vscode/images.py:_LINK": SUB,
     "history/parts.py:_MIME": MATCH,

@@ -176,9 +176,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         cache_prompt: Whether to ask the server to cache the prompt, in the way that `quirks` allows.
         conversation: Identifies the conversation that the request belongs to, if the caller says which. It is
             never sent as it is.
-        caller_turn: The caller's id of the turn: the same in all requests until the next message of the user.
-            It is never sent.
-        traceparent: The caller's trace context, in the W3C's format. It is never sent to the gateway.
         reasons: Whether the model is known to reason. If so, the request asks for the signatures of its
             reasoning.
         quirks: The protocol features that the server does not support. The request is encoded without them.
@@ -203,8 +200,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache_points: Mapping[str, Mapping[str, Any]] | None = None
     cache_prompt: bool = False
     conversation: str | None = None
-    caller_turn: str | None = None
-    traceparent: str | None = None
     reasons: bool = False
     quirks: Quirks | None = None
 
@@ -229,8 +224,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
             cache_points: Mapping[str, Mapping[str, Any]] | None = None,
             cache_prompt: bool = False,
             conversation: str | None = None,
-            caller_turn: str | None = None,
-            traceparent: str | None = None,
             reasons: bool = False,
             quirks: Quirks | None = None,
         ) -> None: ...
