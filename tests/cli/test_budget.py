@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.cli_process import tollbridge
 
-from tollbridge.config.toml_text import remove_value, set_value
+from tollbridge.config.toml_text import change_value
 from tollbridge.storage.budgets import format_dollars
 from tollbridge.testing.server import Gateway
 
@@ -209,8 +209,8 @@ async def test_another_source_that_takes_precedence_is_named(env: dict[str, str]
 
 def test_comments_and_other_tables_are_kept() -> None:
     text = "[budgets]\nday = 1 # a note\n\n[accounts.a]\nday = 9\n"
-    assert set_value(text, ["budgets", "day"], "2") == text.replace("day = 1", "day = 2")
-    assert set_value(text, ["budgets", "month"], "2") == (
+    assert change_value(text, ["budgets", "day"], "2") == text.replace("day = 1", "day = 2")
+    assert change_value(text, ["budgets", "month"], "2") == (
         "[budgets]\nday = 1 # a note\nmonth = 2\n\n[accounts.a]\nday = 9\n"
     )
-    assert remove_value(text, ["budgets", "day"]) == "[budgets]\n\n[accounts.a]\nday = 9\n"
+    assert change_value(text, ["budgets", "day"], None) == "[budgets]\n\n[accounts.a]\nday = 9\n"

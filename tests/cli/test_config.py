@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.cli.cli_process import tollbridge
 
 from tollbridge.config.names import split_name
-from tollbridge.config.toml_text import find_lines, remove_value, set_value
+from tollbridge.config.toml_text import change_value, find_lines
 
 KEY = "tk-0123456789-secret"
 FILE = """\
@@ -268,7 +268,7 @@ def test_whatever_is_set_is_read_again(changes: list[tuple[str, str]]) -> None:
     text = COMMENTED
     expected = {}
     for name, value in changes:
-        text = set_value(text, split_name(name), json.dumps(value))
+        text = change_value(text, split_name(name), json.dumps(value))
         expected[name] = value
     for name, value in expected.items():
         table: Any = tomllib.loads(text)
@@ -326,15 +326,15 @@ def test_the_line_of_a_setting_is_found_however_it_is_written() -> None:
 def test_a_value_is_changed_however_it_is_written(
     keys: list[str], literal: str, before: str, after: str
 ) -> None:
-    assert set_value(LAYOUTS, keys, literal) == LAYOUTS.replace(before, after)
+    assert change_value(LAYOUTS, keys, literal) == LAYOUTS.replace(before, after)
 
 
 def test_a_value_or_a_table_is_removed() -> None:
-    assert remove_value(COMMENTED, ["model"]) == COMMENTED.replace(
+    assert change_value(COMMENTED, ["model"], None) == COMMENTED.replace(
         'model = "a/b"  # the "default" # model\n', ""
     )
-    assert "my work" not in remove_value(COMMENTED, ["accounts", "my work"])
-    assert remove_value(COMMENTED, ["timeouts", "total"]) == COMMENTED
+    assert "my work" not in change_value(COMMENTED, ["accounts", "my work"], None)
+    assert change_value(COMMENTED, ["timeouts", "total"], None) == COMMENTED
 
 
 async def test_a_file_with_other_line_ends_keeps_them(tmp_path: Path) -> None:

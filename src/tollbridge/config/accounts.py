@@ -91,7 +91,13 @@ def _complete_account(loaded: LoadedSettings, name: str, account: AccountSetting
     backend = loaded.settings.backend
     overrides_account = loaded.rank("backend") in ("flags", "environment")
     backend = (backend if overrides_account else None) or account.backend or backend or "openresponses"
-    headers = {**account.headers, **_option_headers(loaded)}
+    # The headers of the command line are for the gateway in use, whatever it is.
+    options = {
+        name: value
+        for name, value in loaded.settings.headers.items()
+        if _header_rank(loaded, name) == "flags"
+    }
+    headers = {**account.headers, **options}
     base_url = account.base_url.rstrip("/")
     return Account(name, base_url, backend, account.key, headers=headers, auth=account.auth)
 
@@ -108,12 +114,6 @@ def _gateway_headers(loaded: LoadedSettings) -> Headers:
         for name, value in settings.headers.items()
         if not settings.base_url or _header_rank(loaded, name) == base_url_rank
     }
-
-
-def _option_headers(loaded: LoadedSettings) -> Headers:
-    """Return the headers of the command line, which are for the gateway in use, whatever it is."""
-    headers = loaded.settings.headers
-    return {name: value for name, value in headers.items() if _header_rank(loaded, name) == "flags"}
 
 
 def _header_rank(loaded: LoadedSettings, name: str) -> Rank:

@@ -70,11 +70,10 @@ class SettingsFile:
         Raises:
             SettingsUnusable: If what should contain the setting is not a table.
         """
-        from tollbridge.config.toml_text import remove_value, set_value
+        from tollbridge.config.toml_text import change_value
 
-        keys = split_name(setting)
         try:
-            text = remove_value(self._text, keys) if literal is None else set_value(self._text, keys, literal)
+            text = change_value(self._text, split_name(setting), literal)
         except ValueError as error:
             raise SettingsUnusable(
                 f"{setting} cannot be changed in {self.path}: {error}.", "Run `tollbridge config edit`."

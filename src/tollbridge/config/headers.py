@@ -52,15 +52,10 @@ def header_problem(name: str, value: str | SecretHeader, advice: str = HEADER_AD
         return None
     if not _HEADER_VALUE.fullmatch(value):
         return "must be 1 to 4096 printable ASCII characters"
-    if _SECRET_NAME.search(name) or _looks_secret(value):
+    is_random = _RANDOM_VALUE.fullmatch(value) and not _UUID.fullmatch(value)
+    if _SECRET_NAME.search(name) or _SECRET_VALUE.match(value) or is_random:
         return f"looks like a key, which settings must not contain. {advice}"
     return None
-
-
-def _looks_secret(value: str) -> bool:
-    if _SECRET_VALUE.match(value):
-        return True
-    return bool(_RANDOM_VALUE.fullmatch(value)) and not _UUID.fullmatch(value)
 
 
 def plain_headers(headers: Headers) -> dict[str, str]:

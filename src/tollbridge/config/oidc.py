@@ -69,8 +69,13 @@ class TokenRefresher:
         project_id, team = project
         query = urlencode({"source": "vercel-oidc-refresh", **({"teamId": team} if team else {})})
         url = f"{self._api}/v1/projects/{quote(project_id, safe='')}/token?{query}"
+        headers = {
+            "authorization": f"Bearer {login}",
+            "accept": "application/json",
+            "user-agent": "tollbridge",
+        }
         try:
-            async with load_http_client()() as http, http.send("POST", url, _headers(login)) as response:
+            async with load_http_client()() as http, http.send("POST", url, headers) as response:
                 status, body = response.status, await response.read(1 << 20)
         except BridgeError as error:
             raise NotAuthenticated(
@@ -133,7 +138,3 @@ def _read_object(data: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _headers(login: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {login}", "accept": "application/json", "user-agent": "tollbridge"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,63 +23,55 @@ Keys = tuple[str, ...]
 _LINE_OR_MARK = re.compile(r"\n|\0(\d+)\0")
 
 
-def set_value(text: str, keys: Sequence[str], literal: str) -> str:
-    """Return a TOML text with one value changed or added.
+def change_value(text: str, keys: Sequence[str], literal: str | None) -> str:
+    """Return a TOML text with one value changed, added or removed.
 
     Args:
-        text: A valid TOML document.
+        text: A TOML document.
         keys: The names of the tables that contain the value, and its own name.
-        literal: The value, as TOML.
+        literal: The value, as TOML; `None` removes the value or the table of that name.
 
     Raises:
         ValueError: The text or the literal is not valid TOML, or one of the tables is something else.
     """
-    expected = tomllib.loads(text)
-    parent = expected
-    for key in keys[:-1]:
-        parent = parent.setdefault(key, {})
-        if not isinstance(parent, dict):
-            raise ValueError(f"{key} is not a table")
-    parent[keys[-1]] = tomllib.loads(f"value = {literal}")["value"]
-    document = tomlkit.parse(text)
-    table: Any = document
-    for depth, key in enumerate(keys[:-1], 1):
-        if key not in table:
-            # A table that contains only another table needs no header.
-            table[key] = tomlkit.table(is_super_table=depth < len(keys) - 1)
-        table = table[key]
-    table[keys[-1]] = tomlkit.parse(f"value = {literal}\n")["value"]
-    return _write(document, expected)
-
-
-def remove_value(text: str, keys: Sequence[str]) -> str:
-    """Return a TOML text without one value or table.
-
-    Raises:
-        ValueError: The text is not valid TOML.
-    """
-    expected, document = tomllib.loads(text), tomlkit.parse(text)
-    for tables in (expected, document):
-        table: Any = tables
-        for key in keys[:-1]:
-            table = table.get(key) if isinstance(table, dict) else None
-        if not isinstance(table, dict) or keys[-1] not in table:
-            return text
-        del table[keys[-1]]
-    return _write(document, expected)
-
-
-def _write(document: tomlkit.TOMLDocument, expected: dict[str, Any]) -> str:
-    """Return the text of a document, after a check that it means what was wanted."""
-    text = document.as_string()
-    # Compared as JSON, in which NaN equals itself.
-    actual, wanted = (
-        msgspec.json.encode(_without_empty(table), order="deterministic")
-        for table in (tomllib.loads(text), expected)
-    )
-    if actual != wanted:
+    try:
+        expected, document = tomllib.loads(text), tomlkit.parse(text)
+        value, item = None, None
+        if literal is not None:
+            assignment = f"value = {literal}\n"
+            value, item = tomllib.loads(assignment)["value"], tomlkit.parse(assignment)["value"]
+        _change(expected, keys, value, lambda _: {})
+        _change(document, keys, item, lambda is_super: tomlkit.table(is_super_table=is_super))
+        changed = document.as_string()
+        actual = tomllib.loads(changed)
+    except (TOMLKitError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    # A defect of tomlkit must not damage the file. Compared as JSON, in which NaN equals itself.
+    if _encode(actual) != _encode(expected):
         raise ValueError("the tables of the file are written in an unusual order")
-    return text.rstrip("\n") + "\n" if text else ""
+    return changed.rstrip("\n") + "\n" if changed else ""
+
+
+def _change(table: Any, keys: Sequence[str], value: Any, make_table: Callable[[bool], Any]) -> None:
+    """Change one value of a document: to `value`, or remove it if that is `None`."""
+    *parents, name = keys
+    for depth, key in enumerate(parents, 1):
+        if key not in table:
+            if value is None:
+                return
+            # A table that contains only another table needs no header.
+            table[key] = make_table(depth < len(parents))
+        table = table[key]
+        if not isinstance(table, dict):
+            raise ValueError(f"{key} is not a table")
+    if value is not None:
+        table[name] = value
+    elif name in table:
+        del table[name]
+
+
+def _encode(table: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(_without_empty(table), order="deterministic")
 
 
 def _without_empty(value: Any) -> Any:
