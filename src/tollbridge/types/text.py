@@ -7,7 +7,6 @@ on the stack of the caller whether a value can be read, and a value that was rea
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -99,6 +98,8 @@ def read_json(data: bytes | str) -> Any:
         value = _read(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+        import json  # not at the top: few texts need it, and the start of the sidecar is measured
+
         try:
             value = json.loads(text)
         except RecursionError:
@@ -205,6 +206,8 @@ def write_json(value: object) -> str:
         try:
             return msgspec.json.encode(value, enc_hook=_encode_mapping).decode()
         except UnicodeEncodeError:
+            import json
+
             return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_mapping))
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from None
