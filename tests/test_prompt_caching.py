@@ -21,7 +21,8 @@ from tollbridge.clients.protocols import (
 )
 from tollbridge.compat.profiles import find_quirks
 from tollbridge.compat.repairs import find_repair, omitted_fields
-from tollbridge.config.schema import Settings, apply_settings
+from tollbridge.config.parameters import apply_settings
+from tollbridge.config.schema import Settings
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from tollbridge.types.errors import InvalidRequest

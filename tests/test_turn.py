@@ -15,9 +15,9 @@ from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
 from tollbridge.history.parts import INVALID
-from tollbridge.prepare import REPAIR_LIMIT, OutputLimit, PreparedRequest
+from tollbridge.policy.limits import DEFAULT_MAX_TOKENS, OutputLimit
+from tollbridge.prepare import REPAIR_LIMIT, PreparedRequest
 from tollbridge.protocols import find_protocol
-from tollbridge.protocols.anthropic_messages.requests import DEFAULT_MAX_TOKENS
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.requests import AcceptedRequest as Asked
@@ -86,7 +86,7 @@ def test_an_output_limit_of_zero_in_the_model_list_is_not_sent(
 ) -> None:
     output_limit = OutputLimit.for_model(
         Model(id="anthropic/claude-sonnet-4.5", max_output_tokens=limit),
-        find_protocol("anthropic-messages" if required else "openresponses"),
+        find_protocol("anthropic-messages" if required else "openresponses").default_output_limit,
     )
     assert (output_limit and output_limit.tokens) == chosen
 

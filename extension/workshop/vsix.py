@@ -33,7 +33,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # Dependencies and modules that only the command line and tests use, not the sidecar; and brotli, because
 # gateways also compress with gzip.
 EXCLUDED_DEPENDENCIES = ("brotli", "click", "prompt-toolkit", "rich")
-EXCLUDED_MODULES = ("cli", "testing", "gateway.py", "local", "__pycache__")
+EXCLUDED_MODULES = ("cli", "testing", "local", "__pycache__")
 FILES = ("package.json", "README.md", "CHANGELOG.md", "icon.png", "dist/extension.cjs", "bundled/start.py")
 # Contains the vocabularies.
 PACKED_DEPENDENCY = "splintr"

@@ -35,22 +35,19 @@ from tollbridge.compat.profiles import (
     find_quirks,
     profile_folder,
 )
-from tollbridge.config.keys import TokenRefresher, find_key
-from tollbridge.config.loading import LoadedSettings, load_settings, named_account, resolve_account
-from tollbridge.config.schema import (
-    Account,
-    Settings,
-    apply_settings,
-    find_secret_headers,
-    http_timeouts,
-    plain_headers,
-)
+from tollbridge.config.accounts import named_account, resolve_account
+from tollbridge.config.headers import find_secret_headers, plain_headers
+from tollbridge.config.keys import find_key
+from tollbridge.config.loading import LoadedSettings, load_settings
+from tollbridge.config.oidc import TokenRefresher
+from tollbridge.config.parameters import apply_settings
+from tollbridge.config.schema import Account, Settings, http_timeouts
 from tollbridge.connections import Connection, ConnectionPool, open_client
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.forward import ForwardedTurn
 from tollbridge.observers.bills import BillLookup
 from tollbridge.observers.budget import BudgetRules, list_budgets
-from tollbridge.prepare import OutputLimit
+from tollbridge.policy.limits import OutputLimit
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.request_context import ForwardedBody, RequestContext
@@ -341,7 +338,7 @@ class Engine:
                 account,
                 facts,
                 window=facts.model.context_window,
-                output_limit=OutputLimit.for_model(facts.model, client.protocol),
+                output_limit=OutputLimit.for_model(facts.model, client.protocol.default_output_limit),
                 capabilities=facts.capabilities,
                 conversation=request.conversation,
                 compat=self.compat,

@@ -12,61 +12,16 @@ from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitt
 from tollbridge.estimator import Preflight
 from tollbridge.history.answer import AnswerEvents
 from tollbridge.history.normalize import MIN_OUTPUT_TOKENS, NormalizedRequest, normalize_request
-from tollbridge.protocols.protocol import Protocol
+from tollbridge.policy.limits import MIN_ROOM
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.messages import ChatRequest, Origin
-from tollbridge.types.models import OUTPUT_RESERVE, Capabilities, Model, identify
+from tollbridge.types.models import Capabilities
 from tollbridge.types.quirks import Hypothesis, LearnedQuirks, Lesson
 
 log = logging.getLogger(__name__)
 
-# The least room for an answer with which a request is sent again.
-MIN_ROOM = 16
 # How often a request is changed and sent again. A server can reject several features, one after the other.
 REPAIR_LIMIT = 3
-
-
-class OutputLimit(msgspec.Struct, frozen=True):
-    """How to choose the output limit of a request whose caller set none.
-
-    Attributes:
-        tokens: The most output tokens of the model.
-        window: The context window that prompt and answer share, if known.
-        required: Whether the protocol requires a limit. Otherwise it is sent only if the gateway would assume
-            `tokens`, and prompt and answer would not fit the window.
-    """
-
-    tokens: int
-    window: int | None = None
-    required: bool = False
-
-    @classmethod
-    def for_model(cls, model: Model, protocol: Protocol) -> OutputLimit | None:
-        """Return how the limit of a request is chosen; `None` if no limit is needed.
-
-        Anthropic's own protocol requires a limit. Gateways that send requests for Claude to it add the
-        model's largest limit, which providers reject if it does not fit the window next to the prompt.
-        """
-        find_default = protocol.default_output_limit
-        if find_default is None and not identify(model.id).is_claude:
-            return None
-        tokens = model.max_output_tokens or None  # a limit of 0 is not usable
-        if tokens is None and find_default is not None:
-            tokens = find_default(model.id)
-        return None if tokens is None else cls(tokens, model.context_window, find_default is not None)
-
-    def choose(self, preflight: Preflight | None) -> int | None:
-        """Return the limit for a prompt, or `None` if none should be sent.
-
-        A limit that is too low would cut the answer. One that is too high is rejected with the exact numbers,
-        so an estimate does not make it lower than a usual answer needs.
-        """
-        limit = self.tokens
-        if self.window is not None and preflight is not None:
-            estimate = preflight.estimate
-            least = MIN_ROOM if estimate.method == "actual" else OUTPUT_RESERVE
-            limit = min(limit, max(least, self.window - estimate.tokens))
-        return limit if self.required or limit < self.tokens else None
 
 
 class PreparedRequest:

@@ -12,7 +12,7 @@ from tollbridge.clients.observer import Observer, Observers
 from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.estimator import TokenAccounting
 from tollbridge.observers.budget import BudgetRules
-from tollbridge.prepare import OutputLimit
+from tollbridge.policy.limits import OutputLimit
 from tollbridge.protocols.protocol import Protocol
 from tollbridge.storage.cache_tracker import CacheTracker
 from tollbridge.storage.tables import UsageRow

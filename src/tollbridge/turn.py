@@ -139,7 +139,10 @@ class Turn(Lifecycle[list[Event]]):
             )
         self.result.preflight = prepared.preflight = preflight
         if context.output_limit is not None and self.request.max_output_tokens is None:
-            limit = context.output_limit.choose(preflight)
+            tokens, exact = None, False
+            if preflight is not None:
+                tokens, exact = preflight.estimate.tokens, preflight.estimate.method == "actual"
+            limit = context.output_limit.choose(tokens, exact=exact)
             if limit is not None:
                 prepared.limit_output(limit)
         return preflight

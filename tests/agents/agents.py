@@ -18,7 +18,7 @@ import msgspec
 from tests.interop.node import installed
 from workshop.node import environment
 
-from tollbridge.cli.serve import AGENTS, ServerAddress, write_setup
+from tollbridge.cli.agents import AGENTS, ServerAddress, write_setup
 from tollbridge.testing import AcceptedRequest, Call, Say, ScriptedAnswer
 
 MODEL = "tollbridge/demo"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.cli_process import tollbridge
 
-from tollbridge.cli.budget import edit_settings
+from tollbridge.config.toml_text import change_value
 from tollbridge.storage.budgets import format_dollars
 from tollbridge.testing.server import Gateway
 
@@ -148,13 +148,20 @@ async def test_the_variable_that_sets_a_budget_is_named_when_it_is_not_in_the_fi
     assert "environment TOLLBRIDGE_BUDGET_DAY" in result.err
 
 
-async def test_a_file_that_cannot_be_edited_safely_stays_as_it_is(env: dict[str, str]) -> None:
+async def test_budgets_in_one_line_are_changed_there(env: dict[str, str]) -> None:
     path = config(env)
-    path.write_text("budgets = { day = 3 }\n")
+    path.write_text("budgets = { day = 3 }  # mine\n")
+    assert (await tollbridge("budget", "set", "day", "4", env=env)).code == 0
+    assert path.read_text() == "budgets = { day = 4 }  # mine\n"
+
+
+async def test_a_file_that_cannot_be_edited_stays_as_it_is(env: dict[str, str]) -> None:
+    path = config(env)
+    path.write_text("budgets = 3\n")
     result = await tollbridge("budget", "set", "day", "4", env=env)
     assert result.code == 1
-    assert "Edit the file by hand." in result.err
-    assert path.read_text() == "budgets = { day = 3 }\n"
+    assert "Run `tollbridge config edit`." in result.err
+    assert path.read_text() == "budgets = 3\n"
 
 
 @pytest.mark.parametrize("arguments", [("set", "day", "4"), ("remove", "day")])
@@ -202,10 +209,8 @@ async def test_another_source_that_takes_precedence_is_named(env: dict[str, str]
 
 def test_comments_and_other_tables_are_kept() -> None:
     text = "[budgets]\nday = 1 # a note\n\n[accounts.a]\nday = 9\n"
-    assert edit_settings(text, ["budgets"], "day", "2") == (
-        "[budgets]\nday = 2  # a note\n\n[accounts.a]\nday = 9\n"
-    )
-    assert edit_settings(text, ["budgets"], "month", "2") == (
+    assert change_value(text, ["budgets", "day"], "2") == text.replace("day = 1", "day = 2")
+    assert change_value(text, ["budgets", "month"], "2") == (
         "[budgets]\nday = 1 # a note\nmonth = 2\n\n[accounts.a]\nday = 9\n"
     )
-    assert edit_settings(text, ["budgets"], "day", None) == "[budgets]\n\n[accounts.a]\nday = 9\n"
+    assert change_value(text, ["budgets", "day"], None) == "[budgets]\n\n[accounts.a]\nday = 9\n"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.cli_process import tollbridge
 
-from tollbridge.cli.config import set_value
-from tollbridge.config.loading import split_name
+from tollbridge.config.names import split_name
+from tollbridge.config.toml_text import change_value, find_lines
 
 KEY = "tk-0123456789-secret"
 FILE = """\
@@ -117,8 +117,8 @@ async def test_a_file_that_cannot_be_changed_is_explained(tmp_path: Path) -> Non
     edited = await tollbridge("config", "edit", env=env)
     assert (changed.code, edited.code) == (1, 1)
     assert changed.err == (
-        f"Error: {path} is not UTF-8 text (byte 9). Save it as UTF-8, or set TOLLBRIDGE_CONFIG to another "
-        "file.\n"
+        f"Error: The settings file {path} is not UTF-8 text (byte 9). Fix it, or set TOLLBRIDGE_CONFIG to "
+        "another file.\n"
     )
     assert f"Set VISUAL or EDITOR to another editor, or edit {path} directly." in edited.err
 
@@ -174,7 +174,7 @@ key = "none"
         ("model", "c/d", 'model = "a/b"  # the', 'model = "c/d"  # the'),
         ("model", "5", '"a/b"', '"5"'),
         ("timeouts.idle", "30", "idle = 5  # s", "idle = 30  # s"),
-        ("timeouts.total", "1.5", "[timeouts]\n", "[timeouts]\ntotal = 1.5\n"),
+        ("timeouts.total", "1.5", "idle = 5  # seconds\n", "idle = 5  # seconds\ntotal = 1.5\n"),
         ("allow", "y/*, z", 'allow = [\n    "x/*",  # all of x\n]', 'allow = ["y/*", "z"]'),
         ("deny", "z", "]\n\n[timeouts]", ']\ndeny = ["z"]\n\n[timeouts]'),
         ('accounts."my work".key', "keyring", 'key = "none"', 'key = "keyring"'),
@@ -239,7 +239,7 @@ async def test_an_invalid_change_is_not_written(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("set", "model.name", "x"), "model.name cannot be changed like this. Run `tollbridge config edit`."),
+        (("set", "model.name", "x"), "config.toml: model is not a table. Run `tollbridge config edit`."),
         (("unset", "deny"), "deny is not in the settings file."),
     ],
 )
@@ -268,7 +268,7 @@ def test_whatever_is_set_is_read_again(changes: list[tuple[str, str]]) -> None:
     text = COMMENTED
     expected = {}
     for name, value in changes:
-        text = set_value(text, name, json.dumps(value))
+        text = change_value(text, split_name(name), json.dumps(value))
         expected[name] = value
     for name, value in expected.items():
         table: Any = tomllib.loads(text)
@@ -276,6 +276,72 @@ def test_whatever_is_set_is_read_again(changes: list[tuple[str, str]]) -> None:
             table = table[key]
         assert table == value
     assert "# all of x" in text
+
+
+LAYOUTS = """\
+models.a.name = "x"
+text = '''
+model = "inside"
+[timeouts]
+'''
+budgets = { day = 3, accounts = { w = { day = 1 } } }
+
+[accounts."my.work"]
+key = "none"
+  [models."b/*".parameters]  # indented
+  temperature = 0.2
+"""
+
+
+def test_the_line_of_a_setting_is_found_however_it_is_written() -> None:
+    lines = find_lines(LAYOUTS)
+    assert {".".join(keys): line for keys, line in lines.items()} == {
+        "models": 1,
+        "models.a": 1,
+        "models.a.name": 1,
+        "text": 2,
+        "budgets": 6,
+        "budgets.day": 6,
+        "budgets.accounts": 6,
+        "budgets.accounts.w": 6,
+        "budgets.accounts.w.day": 6,
+        "accounts": 8,
+        "accounts.my.work": 8,
+        "accounts.my.work.key": 9,
+        "models.b/*": 10,
+        "models.b/*.parameters": 10,
+        "models.b/*.parameters.temperature": 11,
+    }
+    assert find_lines("model = ") == {}
+
+
+@pytest.mark.parametrize(
+    ("keys", "literal", "before", "after"),
+    [
+        (["budgets", "day"], "4", "{ day = 3,", "{ day = 4,"),
+        (["models", "a", "name"], "'y'", '"x"', "'y'"),
+        (["models", "b/*", "parameters", "temperature"], "1", "0.2", "1"),
+    ],
+)
+def test_a_value_is_changed_however_it_is_written(
+    keys: list[str], literal: str, before: str, after: str
+) -> None:
+    assert change_value(LAYOUTS, keys, literal) == LAYOUTS.replace(before, after)
+
+
+def test_a_value_or_a_table_is_removed() -> None:
+    assert change_value(COMMENTED, ["model"], None) == COMMENTED.replace(
+        'model = "a/b"  # the "default" # model\n', ""
+    )
+    assert "my work" not in change_value(COMMENTED, ["accounts", "my work"], None)
+    assert change_value(COMMENTED, ["timeouts", "total"], None) == COMMENTED
+
+
+async def test_a_file_with_other_line_ends_keeps_them(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b'# mine\r\nmodel = "a"\r\n')
+    result = await tollbridge("config", "set", "model", "b", env={"TOLLBRIDGE_CONFIG": str(path)})
+    assert (result.code, path.read_bytes()) == (0, b'# mine\r\nmodel = "b"\r\n')
 
 
 async def test_the_file_is_checked_after_it_was_edited(tmp_path: Path) -> None:

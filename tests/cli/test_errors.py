@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 
 from tollbridge.cli.errors import ADVICE, explain
-from tollbridge.config.keys import KeyringUnusable
-from tollbridge.config.loading import SettingsUnusable
+from tollbridge.config.errors import SettingsUnusable
+from tollbridge.config.keyring import KeyringUnusable
 from tollbridge.local.process import LocalModelFailed
 from tollbridge.protocols import all_protocols
 from tollbridge.storage.database import StoreBusy, StoreUnusable

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -156,6 +157,52 @@ async def test_an_empty_variable_for_the_token_is_noted() -> None:
     assert result.code == 0
     assert "TOLLBRIDGE_SERVE_TOKEN is empty, so callers need no token." in result.err
     assert "TOKEN" not in result.out
+
+
+CODEX_SETTINGS = """\
+# mine
+notes = '''
+model = "keep this line"
+'''
+model = "old"  # chosen
+
+[model_providers.other]
+name = "Other"
+
+[model_providers.tollbridge]
+name = "Tollbridge"
+env_key = "OLD"
+
+[projects."/a"]
+trust_level = "trusted"
+"""
+
+
+async def test_the_settings_of_codex_are_merged_and_the_rest_of_its_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(CODEX_SETTINGS)
+    arguments = ("serve", "--print-config", "codex", "--write", "--model", "m")
+    for _ in range(2):
+        result = await tollbridge(*arguments, env={"CODEX_HOME": str(tmp_path)})
+        assert result.code == 0, result.err
+    text = path.read_text()
+    assert 'model = "m"  # chosen\n' in text
+    assert text.startswith("# mine\nnotes = '''\n")
+    assert tomllib.loads(text) == {
+        "notes": 'model = "keep this line"\n',
+        "model": "m",
+        "model_provider": "tollbridge",
+        "model_providers": {
+            "other": {"name": "Other"},
+            "tollbridge": {
+                "name": "Tollbridge",
+                "base_url": "http://127.0.0.1:8787/v1",
+                "wire_api": "responses",
+            },
+        },
+        "projects": {"/a": {"trust_level": "trusted"}},
+    }
+    assert (tmp_path / "config.toml.bak").read_text() == CODEX_SETTINGS
 
 
 async def test_print_config_without_a_gateway_says_what_to_do() -> None:

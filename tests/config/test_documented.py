@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tollbridge.config.loading import VARIABLES, load_settings
+from tollbridge.config.environment import VARIABLES
+from tollbridge.config.loading import load_settings
 from tollbridge.config.schema import ModelSettings, Settings
 from tollbridge.recorder.limits import LIMITS
 

@@ -12,14 +12,11 @@ from tests.cli.cli_process import tollbridge
 from tests.frontends.stdio.stdio_client import Editor, Refusal
 
 from tollbridge import BridgeError, Engine, Settings
-from tollbridge.config.loading import (
-    LoadedSettings,
-    SettingsError,
-    SettingsUnusable,
-    load_settings,
-    resolve_account,
-)
-from tollbridge.config.schema import SecretHeader, header_problem
+from tollbridge.config.accounts import resolve_account
+from tollbridge.config.errors import SettingsError, SettingsUnusable
+from tollbridge.config.headers import header_problem
+from tollbridge.config.loading import LoadedSettings, load_settings
+from tollbridge.config.schema import SecretHeader
 from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.testing.server import Gateway
 

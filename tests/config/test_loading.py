@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tollbridge.config.loading import LoadedSettings, SettingsError, load_settings, resolve_account
+from tollbridge.config.accounts import resolve_account
+from tollbridge.config.errors import SettingsError
+from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.types.errors import RequestError
 
 FILE = """\
@@ -253,3 +257,17 @@ def test_an_unknown_account_is_reported_with_the_configured_ones(path: Path) -> 
     path.write_text(FILE + "[accounts.home]\n")
     with pytest.raises(RequestError, match="Several accounts are configured \\(work, home\\)"):
         resolve_account(loaded(path))
+
+
+@pytest.mark.io
+def test_reading_the_settings_does_not_import_the_editor_of_toml(tmp_path: Path) -> None:
+    """tomlkit takes as long to import as everything else: see docs/decisions/tomlkit.md."""
+    path = tmp_path / "config.toml"
+    path.write_text('model = "a/b"\n[timeouts]\nidle = 3\n')
+    program = (
+        "import sys; from tollbridge.config.loading import load_settings; "
+        f"load_settings(environ={{'TOLLBRIDGE_CONFIG': {str(path)!r}}}); "
+        "print('tomlkit' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tollbridge.config.keys import Key, TokenRefresher, expiry, find_login, is_expired
+from tollbridge.config.keys import Key, expiry, is_expired
+from tollbridge.config.oidc import TokenRefresher, find_login
 from tollbridge.types.errors import NotAuthenticated
 
 SOURCE = "environment VERCEL_OIDC_TOKEN"

@@ -6,7 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollbridge.config.schema import CLEAR_AT_LEAST, CLEAR_TRIGGER, Settings, apply_settings, matches
+from tollbridge.config.parameters import apply_settings
+from tollbridge.config.patterns import matches
+from tollbridge.config.schema import Settings
+from tollbridge.policy.clearing import CLEAR_AT_LEAST, CLEAR_TRIGGER
 from tollbridge.protocols.ai_sdk.requests import encode_call
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.types.errors import RequestError

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollbridge.policy.caching import rules_for
 from tollbridge.tokens.prompt_cache import (
     CacheReport,
     PromptChain,
@@ -17,7 +18,6 @@ from tollbridge.tokens.prompt_cache import (
     explain,
     find_difference,
     make_chain,
-    rules_for,
 )
 from tollbridge.types.events import CacheDiagnosis, Usage
 from tollbridge.types.media import draw_png

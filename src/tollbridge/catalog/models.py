@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tollbridge.catalog.cache import CachedEndpoints, CachedModels, CatalogCache, ModelSource
-from tollbridge.config.schema import ModelSettings, Settings, any_matches, matching
+from tollbridge.config.patterns import any_matches, matching
+from tollbridge.config.schema import ModelSettings, Settings
 from tollbridge.protocols.model_list import fill_from_endpoints, has_gaps
 from tollbridge.types.errors import BridgeError, InvalidRequest, NotFound, StreamError
 from tollbridge.types.models import Capabilities, Model, Prices, PriceTier, identify

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tomllib
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,23 +12,17 @@ import msgspec
 
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import wrap_line
-from tollbridge.config.loading import (
-    LoadedSettings,
-    SettingsFile,
-    SettingsUnusable,
-    all_accounts,
-    load_settings,
-    named_account,
-    quote_name,
-    split_name,
-    text_before_equals,
-    validate_settings,
-)
+from tollbridge.config.accounts import all_accounts, named_account
+from tollbridge.config.errors import SettingsUnusable
+from tollbridge.config.file import read_file
+from tollbridge.config.loading import LoadedSettings, load_settings
+from tollbridge.config.names import join_name
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
+from tollbridge.config.validation import validate_settings
 from tollbridge.observers.budget import WARNING_SHARE, list_budgets
 from tollbridge.storage.budgets import Budget, BudgetStatus, BudgetTable, format_dollars
 from tollbridge.storage.database import Database
-from tollbridge.transport.files import config_file, database_file, make_folder, replace_file
+from tollbridge.transport.files import config_file, database_file
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -299,74 +290,23 @@ def _text(amount: Decimal | None) -> str | None:
 
 
 def _full_name(setting: str, account: str | None) -> str:
-    return ".".join((*map(quote_name, _table(account)), setting))
-
-
-def _table(account: str | None) -> list[str]:
-    return ["budgets"] if account is None else ["budgets", "accounts", account]
+    return join_name(["budgets", setting] if account is None else ["budgets", "accounts", account, setting])
 
 
 def _edit(setting: str, account: str | None, value: str | None) -> bool:
     """Set or remove a budget in the settings file, and return whether it was there to be removed.
 
     Raises:
-        SettingsUnusable: The file cannot be read or written, or is written in a way that only a person can
-            change.
+        SettingsUnusable: The file cannot be read or written, or contains something else as the budgets.
         SettingsError: A setting of the file is invalid. Nothing is written.
     """
-    path = Path(os.path.realpath(config_file()))
-    try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        wanted = tomllib.loads(text)
-        table: dict[str, Any] = wanted
-        for name in _table(account):
-            table = table.setdefault(name, {})
-        present = table.pop(setting, None) is not None
-        if value is None and not present:
-            return False
-        if value is not None:
-            table[setting] = tomllib.loads(f"value = {value}")["value"]
-        edited = edit_settings(text, _table(account), setting, value)
-        if tomllib.loads(edited) != wanted:
-            raise ValueError("the budgets in it are not written as a table")
-        validate_settings(wanted, SettingsFile(path, text).locate)
-        make_folder(path.parent)
-        replace_file(path, edited.encode())
-    except (OSError, ValueError, AttributeError) as error:  # AttributeError: `budgets` is no table
-        raise SettingsUnusable(f"Cannot change {path}: {error}", "Edit the file by hand.") from error
+    file, name = read_file(config_file()), _full_name(setting, account)
+    if value is None and name not in file:
+        return False
+    changed = file.with_value(name, value)
+    validate_settings(changed.table, file.locate)
+    changed.write()
     return True
-
-
-def edit_settings(text: str, table: list[str], setting: str, value: str | None) -> str:
-    """Return a settings file with one value of a table set, or removed if `value` is `None`.
-
-    All other lines stay as they are. The result must be checked: tables can be written in several ways.
-    """
-    lines = text.splitlines()
-    starts = [number for number, line in enumerate(lines) if _header(line) == table]
-    if not starts:
-        name = ".".join(map(quote_name, table))
-        return "\n".join([*lines, *([""] if lines else []), f"[{name}]", f"{setting} = {value}", ""])
-    end = starts[0] + 1
-    while end < len(lines) and _header(lines[end]) is None:
-        before = text_before_equals(lines[end])
-        if before != lines[end] and split_name(before) == [setting]:
-            _, hash_sign, comment = lines[end].partition("#")
-            lines[end : end + 1] = (
-                [] if value is None else [f"{setting} = {value}{'  #' if hash_sign else ''}{comment}"]
-            )
-            return "\n".join([*lines, ""])
-        end += 1
-    while not lines[end - 1].strip():
-        end -= 1
-    lines.insert(end, f"{setting} = {value}")
-    return "\n".join([*lines, ""])
-
-
-def _header(line: str) -> list[str] | None:
-    """Return the name of the table that a line begins, or `None`."""
-    line = line.partition("#")[0].strip()
-    return split_name(line[1:-1]) if line.startswith("[") and line.endswith("]") else None
 
 
 def _report_override(setting: str, account: str | None, amount: str | None) -> None:

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,27 +17,18 @@ from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import ConnectionOptions, connection_options
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import Styles, one_line
-from tollbridge.config.keys import clean_key, delete_key, describe_key, set_key
-from tollbridge.config.loading import (
-    SIZE_LIMIT,
-    LoadedSettings,
-    SettingsError,
-    SettingsFile,
-    SettingsUnusable,
-    all_accounts,
-    find_lines,
-    iter_values,
-    load_settings,
-    named_account,
-    quote_name,
-    read_file,
-    resolve_account,
-    split_name,
-    validate_settings,
-)
-from tollbridge.config.schema import CLEAR_TOOL_USES, CLEAR_TRIGGER, Account
+from tollbridge.config.accounts import all_accounts, named_account, resolve_account
+from tollbridge.config.errors import SettingsError, SettingsUnusable
+from tollbridge.config.file import SettingsFile, read_file
+from tollbridge.config.keyring import delete_key, set_key
+from tollbridge.config.keys import clean_key, describe_key
+from tollbridge.config.loading import LoadedSettings, load_settings
+from tollbridge.config.names import iter_values, quote_name, split_name
+from tollbridge.config.schema import Account
+from tollbridge.config.validation import validate_settings
+from tollbridge.policy.clearing import CLEAR_TOOL_USES, CLEAR_TRIGGER
 from tollbridge.recorder.redaction import hide_secret_values
-from tollbridge.transport.files import config_file, make_folder, replace_file
+from tollbridge.transport.files import config_file
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.text import replace_surrogates
 
@@ -184,23 +174,25 @@ def set_setting(name: str, value: str) -> None:
     VALUE is TOML (true, 30, ["a", "b"]), or else a text; the items of a list can be separated by commas.
     Example: tollbridge config set timeouts.idle 60
     """
-    file = _open_file()
-    settings_file = SettingsFile(file.path, file.text)
+    keys = split_name(name)
+    if not all(keys):
+        raise click.UsageError(f"Invalid setting name {name!r}. Expected something like timeouts.idle.")
+    file = read_file(config_file())
     first_error: SettingsError | None = None
     for literal in _literals(value):
-        text = set_value(file.text, name, literal)
+        changed = file.with_value(name, literal)
         try:
-            validate_settings(tomllib.loads(text), settings_file.locate)
+            validate_settings(changed.table, file.locate)
         except SettingsError as error:
             first_error = first_error or error
             continue
-        file.write(text)
+        changed.write()
         click.echo(
             f"Set {one_line(name)} = {_USERINFO.sub('…@', one_line(literal))} in {file.path}", err=True
         )
         return
     assert first_error is not None  # noqa: S101 - a value can always be written as a text
-    if split_name(first_error.setting)[: len(split_name(name))] != split_name(name):
+    if split_name(first_error.setting)[: len(keys)] != keys:
         raise first_error  # about another setting: the file was invalid before
     refusal = one_line(_describe_refusal(first_error, name, value))
     stop = "" if refusal.endswith((".", "?")) else "."
@@ -213,79 +205,6 @@ def _describe_refusal(error: SettingsError, name: str, value: str) -> str:
     if hidden or "unknown setting" in error.problem or f'"{value}"' in error.problem:
         return f"{error.setting}: {error.problem}"
     return f"{error.setting} cannot be {to_json(one_line(value))}: {error.problem}"
-
-
-@config.command()
-@click.argument("name")
-def unset(name: str) -> None:
-    """Remove NAME from the settings file, so that its default is used."""
-    file = _open_file()
-    SettingsFile(file.path, file.text)  # raises if it is not valid TOML
-    file.write(remove_value(file.text, name))
-    click.echo(f"Removed {one_line(name)} from {file.path}", err=True)
-
-
-@config.command()
-def edit() -> int:
-    """Open the settings file in $VISUAL or $EDITOR, and check it afterwards."""
-    file = _open_file()
-    if not file.text:
-        file.write(_NEW_FILE)
-    while True:
-        try:
-            click.edit(filename=str(file.path))
-        except click.ClickException as error:
-            raise click.ClickException(
-                f"The editor failed ({error.message}). Set VISUAL or EDITOR to another editor, or edit "
-                f"{file.path} directly."
-            ) from error
-        try:
-            settings_file = read_file(file.path)
-            if settings_file is not None:
-                validate_settings(settings_file.table, settings_file.locate)
-            return 0
-        except (SettingsError, SettingsUnusable) as error:
-            print_error(error)
-            if not sys.stdin.isatty() or not click.confirm("Edit it again?", default=True, err=True):
-                return 1
-
-
-class _File(msgspec.Struct, frozen=True):
-    """The settings file as text; empty if there is none."""
-
-    path: Path
-    text: str
-
-    def write(self, text: str) -> None:
-        """Replace the content, and keep the permissions."""
-        path = self.path.resolve()  # a link stays a link
-        try:
-            make_folder(path.parent)
-            mode = path.stat().st_mode if path.exists() else None
-            replace_file(path, text.encode())
-            if mode is not None:
-                path.chmod(mode)
-        except OSError as error:
-            raise click.ClickException(f"Cannot write {self.path}: {error.strerror or error}.") from error
-
-
-def _open_file() -> _File:
-    path = config_file()
-    try:
-        with path.open("rb") as file:
-            data = file.read(SIZE_LIMIT + 1)
-        if len(data) > SIZE_LIMIT:
-            raise click.ClickException(f"{path} exceeds the {SIZE_LIMIT >> 20} MiB limit.")
-        return _File(path, data.decode().replace("\r\n", "\n"))
-    except FileNotFoundError:
-        return _File(path, "")
-    except UnicodeDecodeError as error:
-        raise click.ClickException(
-            f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8, or set TOLLBRIDGE_CONFIG to "
-            "another file."
-        ) from error
-    except OSError as error:
-        raise click.ClickException(f"Cannot read {path}: {error.strerror or error}.") from error
 
 
 def _literals(value: str) -> list[str]:
@@ -301,126 +220,39 @@ def _quote(text: str) -> str:
     return to_json(replace_surrogates(text))  # JSON's strings are TOML's too
 
 
-def set_value(text: str, name: str, literal: str) -> str:
-    """Return the text of a settings file with one setting changed or added; all else stays as it is.
-
-    Args:
-        text: A valid TOML document.
-        name: The full name of the setting.
-        literal: The value, as TOML.
-
-    Raises:
-        click.UsageError: The name is not the name of a setting.
-        click.ClickException: The setting cannot be changed line by line.
-    """
-    keys = split_name(name)
-    if not all(keys):
-        raise click.UsageError(f"Invalid setting name {name!r}. Expected something like timeouts.idle.")
-    expected = tomllib.loads(text)
-    table = expected
-    for key in keys[:-1]:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise _not_editable(name)
-    table[keys[-1]] = tomllib.loads(f"x = {literal}")["x"]
-    lines, positions = text.split("\n"), find_lines(text)
-    full_name, table_name = _full_name(keys), _full_name(keys[:-1])
-    line = f"{quote_name(keys[-1])} = {literal}"
-    if full_name in positions and not _is_header(lines[positions[full_name] - 1]):
-        start, end = _extent(lines, positions[full_name] - 1, name)
-        before, comment = _split_assignment(lines[start]) if end == start + 1 else (lines[start], "")
-        lines[start:end] = [f"{before.partition('=')[0].rstrip()} = {literal}{comment}"]
-    elif len(keys) == 1:
-        headers = [number for number, each in enumerate(lines) if _is_header(each)]
-        top = [number for number in positions.values() if not headers or number <= headers[0]]
-        last = max((number for number in top if not _is_header(lines[number - 1])), default=0)
-        position = _extent(lines, last - 1, name)[1] if last else 0
-        is_before_header = position < len(lines) and _is_header(lines[position])
-        lines[position:position] = [line, ""] if is_before_header else [line]
-    elif table_name in positions and _is_header(lines[positions[table_name] - 1]):
-        lines.insert(positions[table_name], line)
-    else:
-        lines = [*"\n".join(lines).rstrip("\n").split("\n"), "", f"[{table_name}]", line, ""]
-    return _check_edit("\n".join(lines).lstrip("\n"), expected, name)
-
-
-def remove_value(text: str, name: str) -> str:
-    """Return the text of a settings file without one setting or table.
-
-    Raises:
-        click.ClickException: The setting is not in the file, or cannot be removed line by line.
-    """
-    keys = split_name(name)
-    expected = tomllib.loads(text)
-    table: Any = expected
-    for key in keys[:-1]:
-        table = table.get(key) if isinstance(table, dict) else None
-    if not isinstance(table, dict) or keys[-1] not in table:
+@config.command()
+@click.argument("name")
+def unset(name: str) -> None:
+    """Remove NAME from the settings file, so that its default is used."""
+    file = read_file(config_file())
+    if name not in file:
         raise click.ClickException(f"{one_line(name)} is not in the settings file.")
-    del table[keys[-1]]
-    lines, full_name = text.split("\n"), _full_name(keys)
-    start = find_lines(text).get(full_name)
-    if start is None:
-        raise _not_editable(name)
-    if _is_header(lines[start - 1]):
-        headers = [number for number, line in enumerate(lines) if _is_header(line) and number >= start]
-        end = headers[0] if headers else len(lines)
-    else:
-        end = _extent(lines, start - 1, name)[1]
-    del lines[start - 1 : end]
-    return _check_edit("\n".join(lines), expected, name)
+    file.with_value(name, None).write()
+    click.echo(f"Removed {one_line(name)} from {file.path}", err=True)
 
 
-def _check_edit(text: str, expected: dict[str, Any], name: str) -> str:
-    """Return the edited text if it means what was wanted. An inline table, for example, needs an editor."""
-    try:
-        if _is_equal(tomllib.loads(text), expected):
-            return text if text.endswith("\n") else f"{text}\n"
-    except tomllib.TOMLDecodeError:
-        pass
-    raise _not_editable(name)
-
-
-def _is_equal(value: Any, other: Any) -> bool:
-    """Compare two TOML documents. NaN equals itself here, so that the validation can reject it."""
-    if isinstance(value, dict) and isinstance(other, dict):
-        return value.keys() == other.keys() and all(_is_equal(value[key], other[key]) for key in value)
-    return bool(value == other or (value != value and other != other))
-
-
-def _not_editable(name: str) -> click.ClickException:
-    return click.ClickException(
-        f"{one_line(name)} cannot be changed like this. Run `tollbridge config edit`."
-    )
-
-
-def _full_name(keys: list[str]) -> str:
-    return ".".join(quote_name(key) for key in keys)
-
-
-def _is_header(line: str) -> bool:
-    return line.lstrip().startswith("[")
-
-
-def _extent(lines: list[str], start: int, name: str) -> tuple[int, int]:
-    """Return the lines of an assignment, whose value may have several lines."""
-    for end in range(start + 1, min(len(lines), start + 200) + 1):
-        with contextlib.suppress(tomllib.TOMLDecodeError):
-            tomllib.loads("\n".join(lines[start:end]))
-            return start, end
-    raise _not_editable(name)
-
-
-def _split_assignment(line: str) -> tuple[str, str]:
-    """Return an assignment without its comment, and the comment with the spaces before it."""
-    value = tomllib.loads(line)
-    for position, character in enumerate(line):
-        if character == "#":
-            with contextlib.suppress(tomllib.TOMLDecodeError):
-                if tomllib.loads(line[:position]) == value:
-                    code = line[:position].rstrip()
-                    return code, line[len(code) :]
-    return line, ""
+@config.command()
+def edit() -> int:
+    """Open the settings file in $VISUAL or $EDITOR, and check it afterwards."""
+    path = config_file()
+    if not path.exists() or not path.stat().st_size:
+        SettingsFile(path, _NEW_FILE).write()
+    while True:
+        try:
+            click.edit(filename=str(path))
+        except click.ClickException as error:
+            raise click.ClickException(
+                f"The editor failed ({error.message}). Set VISUAL or EDITOR to another editor, or edit "
+                f"{path} directly."
+            ) from error
+        try:
+            file = read_file(path)
+            validate_settings(file.table, file.locate)
+            return 0
+        except (SettingsError, SettingsUnusable) as error:
+            print_error(error)
+            if not sys.stdin.isatty() or not click.confirm("Edit it again?", default=True, err=True):
+                return 1
 
 
 # --- Keys ---

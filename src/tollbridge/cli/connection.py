@@ -18,14 +18,9 @@ from tollbridge.cli.errors import LIST_ADVICE, LOCAL_ADVICE, ExplainedError
 from tollbridge.cli.options import ConnectionOptions
 from tollbridge.cli.terminal import one_line
 from tollbridge.compat.profiles import CompatMemory, known_quirks
+from tollbridge.config.headers import find_secret_headers
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
-from tollbridge.config.schema import (
-    Account,
-    BudgetSettings,
-    SecretHeader,
-    Settings,
-    find_secret_headers,
-)
+from tollbridge.config.schema import Account, BudgetSettings, SecretHeader, Settings
 from tollbridge.engine import Engine
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel, check_installation, is_installed
 from tollbridge.protocols import DEFAULT_BACKEND, DEFAULT_ENDPOINT, find_protocol

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from tollbridge.cli.terminal import one_line, wrap_line
-from tollbridge.config.loading import SettingsError
+from tollbridge.config.errors import SettingsError
 from tollbridge.protocols import DEFAULT_BACKEND, find_protocol
 from tollbridge.types.errors import BridgeError, Kind, RequestError
 

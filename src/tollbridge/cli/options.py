@@ -373,7 +373,7 @@ def _read_fields(
 ) -> dict[str, Any]:
     """Read request fields. Those that a `ChatRequest` does not name are in its field `extra`."""
     # Imported here: most commands have no such option, and this module is loaded with every command.
-    from tollbridge.config.schema import REQUEST_PARAMETERS, parameter_error
+    from tollbridge.config.parameters import REQUEST_PARAMETERS, parameter_error
 
     named: dict[str, Any] = {}
     extra: dict[str, Any] = {}
@@ -464,7 +464,8 @@ def _read_headers(
     if not values:
         return {}
     # Imported here: most commands have no such option, and this module is loaded with every command.
-    from tollbridge.config.schema import SecretHeader, header_problem
+    from tollbridge.config.headers import header_problem
+    from tollbridge.config.schema import SecretHeader
 
     headers: dict[str, str] = {}
     for text in values:

@@ -21,7 +21,9 @@ from tollbridge.compat.profiles import (
     read_lessons,
     recognize_server,
 )
-from tollbridge.config.loading import SettingsUnusable, all_accounts, load_settings, named_account
+from tollbridge.config.accounts import all_accounts, named_account
+from tollbridge.config.errors import SettingsUnusable
+from tollbridge.config.loading import load_settings
 from tollbridge.transport.files import catalog_folder, database_file
 from tollbridge.types.quirks import Evidence, Lesson
 

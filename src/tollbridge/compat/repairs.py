@@ -144,13 +144,9 @@ def refused_fields(error: BridgeError, request: ChatRequest) -> list[str]:
     return [
         field
         for field in fields
-        if has_field(request, field) and (_is_harmless(field) or _is_unsupported(field, error, names))
+        if has_field(request, field)
+        and (field in OPTIONAL_FIELDS.keys() - SENSITIVE_FIELDS or _is_unsupported(field, error, names))
     ]
-
-
-def _is_harmless(field: str) -> bool:
-    """Return whether privacy and the meaning of the answer stay the same without the field."""
-    return field in OPTIONAL_FIELDS and field not in SENSITIVE_FIELDS
 
 
 def _field_names(request: ChatRequest) -> dict[str, str]:
@@ -478,10 +474,6 @@ NEXT_SYSTEM_ROLE: Mapping[SystemAs, SystemAs] = {
 }
 
 
-def _change_system_role(quirks: Quirks) -> Quirks:
-    return msgspec.structs.replace(quirks, system=NEXT_SYSTEM_ROLE[quirks.system])
-
-
 # Words that error messages quote and that are no part of a prompt.
 _KNOWN_WORDS = frozenset(
     "assistant content developer file function_call function_call_output image image_url input input_file "
@@ -527,7 +519,7 @@ REPAIR_RULES: tuple[RepairRule, ...] = (
     RepairRule(
         change_note="Removed reasoning that the gateway could not verify.",
         codes=frozenset({"invalid_encrypted_content"}),
-        pattern=_any_of(r"encrypted content .{0,60}could not be (?:verified|decrypted|parsed)"),
+        pattern=r"encrypted content .{0,60}could not be (?:verified|decrypted|parsed)",
         applies=_has(ThinkingPart),
         actions=frozenset({"drop reasoning"}),
     ),
@@ -553,7 +545,7 @@ REPAIR_RULES: tuple[RepairRule, ...] = (
     RepairRule(
         change_note="Sent reasoning without its IDs: duplicate IDs.",
         codes=frozenset({"duplicate_item"}),
-        pattern=_any_of(r"duplicate items? (?:found )?with id"),
+        pattern=r"duplicate items? (?:found )?with id",
         applies=_has(ThinkingPart),
         change=_set(reasoning_ids=False),
     ),
@@ -571,7 +563,7 @@ REPAIR_RULES: tuple[RepairRule, ...] = (
     ),
     RepairRule(
         change_note="Removed reasoning: the server requires the following item.",
-        pattern=_any_of(r"reasoning.{0,80}without its required following item"),
+        pattern=r"reasoning.{0,80}without its required following item",
         applies=_has(ThinkingPart),
         actions=frozenset({"drop reasoning"}),
     ),
@@ -622,7 +614,7 @@ REPAIR_RULES: tuple[RepairRule, ...] = (
             rf"{_NOT_ACCEPTED} (?:message )?role:? .{{0,4}}system",
         ),
         applies=_has_system,
-        change=_change_system_role,
+        change=lambda quirks: msgspec.structs.replace(quirks, system=NEXT_SYSTEM_ROLE[quirks.system]),
     ),
     RepairRule(
         change_note="Removed images and files: this server accepts only text.",
@@ -645,7 +637,7 @@ REPAIR_RULES: tuple[RepairRule, ...] = (
     ),
     RepairRule(
         change_note="Sent images of tool results in a separate message.",
-        pattern=_any_of(r"\boutput\b.{0,80}(?:must be|expected|should be).{0,20}\bstring\b"),
+        pattern=r"\boutput\b.{0,80}(?:must be|expected|should be).{0,20}\bstring\b",
         applies=_has_rich_results,
         change=_set(rich_results=False),
     ),

@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from tollbridge.policy.caching import CacheRules, rules_for
 from tollbridge.tokens.prompts import media_tokens, serialize, text_of
 from tollbridge.types.events import CacheDiagnosis, Usage
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, ToolResultPart
@@ -166,44 +167,6 @@ def _read_lifetime(request: ChatRequest) -> float | None:
 
 def _length(links: Sequence[Link]) -> int:
     return sum(link.length for link in links)
-
-
-# --- What providers document about their caches ---
-
-
-class CacheRules(msgspec.Struct, frozen=True):
-    """How a provider caches prompts.
-
-    Attributes:
-        minimum: The shortest prompt that is cached, in tokens.
-        lifetime: Seconds without use after which a prompt is removed.
-        explicit: Whether prompts are cached only on request.
-    """
-
-    minimum: int = 1024
-    lifetime: float = 600.0
-    explicit: bool = False
-
-
-# The first pattern found in the model id decides. The default is that of OpenAI's older models, which keep
-# prompts for 5 to 10 minutes.
-RULES: tuple[tuple[str, CacheRules], ...] = (
-    (r"claude.{0,40}(opus-4[.-][5-9]|haiku-4[.-]5)", CacheRules(4096, 300.0, explicit=True)),
-    (r"claude.{0,40}(sonnet-4[.-]6|haiku)", CacheRules(2048, 300.0, explicit=True)),
-    (r"claude", CacheRules(1024, 300.0, explicit=True)),
-    (r"minimax", CacheRules(1024, 300.0, explicit=True)),
-    (r"gemini-2", CacheRules(2048, 300.0)),
-    (r"gemini", CacheRules(4096, 300.0)),
-    (r"deepseek", CacheRules(64, 7200.0)),  # "a few hours to a few days"
-    (r"gpt-(5\.([6-9]|\d\d)|[6-9])", CacheRules(1024, 1800.0)),
-)
-_COMPILED = tuple((re.compile(pattern), rules) for pattern, rules in RULES)
-_DEFAULT_RULES = CacheRules()
-
-
-def rules_for(model: str) -> CacheRules:
-    lowered = model[:ID_LIMIT].lower()
-    return next((rules for pattern, rules in _COMPILED if pattern.search(lowered)), _DEFAULT_RULES)
 
 
 # --- The first difference of two chains ---

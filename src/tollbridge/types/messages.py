@@ -176,9 +176,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         cache_prompt: Whether to ask the server to cache the prompt, in the way that `quirks` allows.
         conversation: Identifies the conversation that the request belongs to, if the caller says which. It is
             never sent as it is.
-        caller_turn: The caller's id of the turn: the same in all requests until the next message of the user.
-            It is never sent.
-        traceparent: The caller's trace context, in the W3C's format. It is never sent to the gateway.
         reasons: Whether the model is known to reason. If so, the request asks for the signatures of its
             reasoning.
         quirks: The protocol features that the server does not support. The request is encoded without them.
@@ -203,8 +200,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     cache_points: Mapping[str, Mapping[str, Any]] | None = None
     cache_prompt: bool = False
     conversation: str | None = None
-    caller_turn: str | None = None
-    traceparent: str | None = None
     reasons: bool = False
     quirks: Quirks | None = None
 
@@ -229,8 +224,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
             cache_points: Mapping[str, Mapping[str, Any]] | None = None,
             cache_prompt: bool = False,
             conversation: str | None = None,
-            caller_turn: str | None = None,
-            traceparent: str | None = None,
             reasons: bool = False,
             quirks: Quirks | None = None,
         ) -> None: ...
@@ -452,45 +445,6 @@ def _digest(text: str, size: int) -> str:
     from hashlib import blake2s
 
     return blake2s(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
-
-
-# The options of a cache breakpoint with the provider's default lifetime.
-_BREAKPOINT: Mapping[str, Any] = {"type": "ephemeral"}
-
-
-def default_cache_points(messages: Sequence[Message]) -> dict[str, Mapping[str, Any]]:
-    """Return breakpoints for the prompt cache of Anthropic's API, as `ChatRequest.cache_points`.
-
-    They are at the end of the system prompt, which the tools precede, and at the end of the last two user
-    messages: the request before this one ended at the first of these, so its whole prompt is read from the
-    cache. The API allows four breakpoints.
-    """
-    system = [message for message in messages if message.role is Role.SYSTEM]
-    users = [message for message in messages if message.role is Role.USER]
-    points: dict[str, Mapping[str, Any]] = {}
-    for message in (*system[-1:], *users[-2:]):
-        parts = [part for part in message.parts if part != TextPart("") and not is_marker(part)]
-        # Tool results come first in a message of that API, whatever their order here.
-        last = [part for part in parts if not isinstance(part, ToolResultPart)] or parts
-        if last:
-            points[part_digest(last[-1])] = _BREAKPOINT
-    return points
-
-
-def extra_with_caching(request: ChatRequest) -> dict[str, Any]:
-    """Return the extra fields of a request, with the caching option of Vercel AI Gateway if requested.
-
-    Its Responses endpoint has a field for it; in the other protocols it is a provider option. An option of
-    the caller has precedence.
-    """
-    extra = dict(request.extra or {})
-    if request.asks_for("caching"):
-        options = extra.get("providerOptions")
-        options = options if isinstance(options, Mapping) else {}
-        gateway = options.get("gateway")
-        gateway = gateway if isinstance(gateway, Mapping) else {}
-        extra["providerOptions"] = {**options, "gateway": {"caching": "auto", **gateway}}
-    return extra
 
 
 def is_marker(part: object) -> bool:

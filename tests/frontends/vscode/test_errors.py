@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tollbridge.config.loading import SettingsUnusable
+from tollbridge.config.errors import SettingsUnusable
 from tollbridge.frontends.vscode.errors import encode_error
 from tollbridge.types.errors import (
     BridgeError,

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from tollbridge.protocols.anthropic_messages.requests import (
-    DEFAULT_MAX_TOKENS,
-    default_max_tokens,
-    encode_request,
-)
+from tollbridge.policy.limits import DEFAULT_MAX_TOKENS, default_max_tokens
+from tollbridge.protocols.anthropic_messages.requests import encode_request
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import (

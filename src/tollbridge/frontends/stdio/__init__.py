@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import sys
 
-# msgspec imports typing_extensions if it is installed, and does not need it on the Pythons we support. Hiding
-# it saves 30 ms of the start.
-_typing_extensions = sys.modules.setdefault("typing_extensions", None)  # type: ignore[arg-type]
-import msgspec  # noqa: E402, F401
+from tollbridge.transport.loading import import_msgspec
 
-if _typing_extensions is None:
-    del sys.modules["typing_extensions"]
+import_msgspec()
 
 
 def main() -> int:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.config.loading import validate_settings
 from tollbridge.config.schema import Account
+from tollbridge.config.validation import validate_settings
 from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.limits import LIMITS
 from tollbridge.types.errors import RequestError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,10 +47,9 @@ OPTIONS: dict[str, tuple[str, type | tuple[type, ...]]] = {
     "top_p": ("top_p", (int, float)),
 }
 # The options in which VS Code says what a request belongs to. They are not sent.
-CONVERSATION, TURN, TRACE = "_conversationId", "_telemetryTurn", "_otelTraceContext"
+CONVERSATION = "_conversationId"
 # False for requests that should be answered at once: inline chat, terminal chat, titles. Not sent either.
 THINKING = "_enableThinking"
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 # What the user chose for VS Code itself, which applies it to the prompt before it sends the request.
 EDITOR_OPTIONS = frozenset({"contextSize"})
@@ -101,7 +99,7 @@ def decode_chat(chat: wire.Chat, *, takes_files: bool = True, efforts: Sequence[
         messages=tuple(message for message in messages if message.parts),
         tools=tuple(Tool(tool.name, tool.description, _read_schema(tool)) for tool in chat.tools),
         tool_choice=TOOL_CHOICES[chat.tool_mode] if chat.tools else None,
-        **_decode_context(chat),
+        conversation=_read_conversation(chat),
         **_decode_options(chat.model_options, chat.model_configuration, efforts),
     )
     return DecodedChat(request, dict(dropped))
@@ -186,25 +184,9 @@ def _join_system_messages(messages: Sequence[Message]) -> list[Message]:
     return [joined, *(message for message in messages if message.role is not Role.SYSTEM)]
 
 
-def _decode_context(chat: wire.Chat) -> dict[str, Any]:
-    """Return the conversation, the turn and the trace that a request belongs to. Invalid values are ignored.
-
-    VS Code passes them in the options; other editors have fields of their own.
-    """
-    options = chat.model_options
-    trace, traceparent = options.get(TRACE), chat.traceparent
-    if not traceparent and isinstance(trace, Mapping):
-        # VS Code's trace context in the W3C's format, as sampled. It can be invalid.
-        trace_id, span_id = (str(trace.get(name, "")).lower() for name in ("traceId", "spanId"))
-        traceparent = f"00-{trace_id}-{span_id}-01"
-    return {
-        "conversation": _read_id(chat.conversation or options.get(CONVERSATION)),
-        "caller_turn": _read_id(chat.turn or options.get(TURN)),
-        "traceparent": traceparent if traceparent and _TRACEPARENT.fullmatch(traceparent) else None,
-    }
-
-
-def _read_id(value: object) -> str | None:
+def _read_conversation(chat: wire.Chat) -> str | None:
+    """Return the conversation of a request: VS Code passes it in the options, other editors in a field."""
+    value = chat.conversation or chat.model_options.get(CONVERSATION)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     return value[: LIMITS.id_characters] or None if isinstance(value, str) else None

@@ -111,8 +111,6 @@ class Chat(WireStruct, frozen=True):
     model_options: Mapping[str, Any] = {}
     model_configuration: Mapping[str, Any] = {}
     conversation: str | None = None
-    turn: str | None = None
-    traceparent: str | None = None
 
 
 class ModelCapabilities(WireStruct, frozen=True):

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from tollbridge.policy.caching import extra_with_caching
 from tollbridge.protocols.ai_sdk import DEFAULT_SPEC, Spec
 from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
@@ -35,7 +36,6 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    extra_with_caching,
     is_marker,
     match_results,
     split_metadata,

@@ -47,7 +47,7 @@ ANTHROPIC_MESSAGES = Protocol(
             "context_management".split()
         ),
     ),
-    default_output_limit=Lazy("tollbridge.protocols.anthropic_messages.requests:default_max_tokens"),
+    default_output_limit=Lazy("tollbridge.policy.limits:default_max_tokens"),
     diagnose_cache=Lazy("tollbridge.protocols.anthropic_messages.requests:diagnose_cache"),
     recognize=_recognize,
     advice={"protocol": "Check that --base-url supports the Anthropic Messages API, or remove --backend."},

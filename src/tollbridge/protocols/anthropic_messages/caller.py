@@ -11,14 +11,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from tollbridge.policy.thinking import effort_for
 from tollbridge.protocols.anthropic_messages.answer import MessageEncoder, encode_error, find_status
-from tollbridge.protocols.anthropic_messages.requests import (
-    BUDGETS,
-    NATIVE_MIME,
-    PDF,
-    TOOL_CHOICES,
-    omit_none,
-)
+from tollbridge.protocols.anthropic_messages.requests import NATIVE_MIME, PDF, TOOL_CHOICES, omit_none
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, unpack_proof
 from tollbridge.protocols.caller import Caller
 from tollbridge.protocols.caller_request import CallerRequest, Json, RequestDecoder, name_type
@@ -241,8 +236,7 @@ class MessageDecoder(RequestDecoder):
         if effort is None:
             match thinking.text("type"):
                 case "enabled":
-                    budget = thinking.number("budget_tokens") or 0
-                    effort = next((name for name in ("low", "medium") if budget <= BUDGETS[name]), "high")
+                    effort = effort_for(thinking.number("budget_tokens") or 0)
                 case "adaptive":
                     effort = "high"  # the API's default
         elif thinking.text("type") == "disabled":

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2s
 from typing import Any, assert_never
 
+from tollbridge.policy.caching import default_cache_points
+from tollbridge.policy.limits import default_max_tokens
+from tollbridge.policy.thinking import choose_thinking
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json
 from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
@@ -29,7 +32,6 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
-    default_cache_points,
     part_digest,
     split_metadata,
 )
@@ -41,16 +43,6 @@ NATIVE_MIME = "application/vnd.anthropic.block+json"
 _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 PDF = "application/pdf"
 
-# The protocol requires a limit for the output. Without one of the user or of the model list, it is the lowest
-# limit of all Claude models since version 4; older models accept less.
-DEFAULT_MAX_TOKENS = 32_000
-_OLD_LIMITS = ((re.compile(r"claude-3-5-|claude-3\.5-"), 8_192), (re.compile(r"claude-3-(?!7)"), 4_096))
-
-# Models before Claude 4.6 think within a budget; newer ones, and those of other providers, choose it.
-_BUDGET_MODELS = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?!\d)(?![-.](?:[2-46-9]|\d\d)(?!\d)))")
-BUDGETS = {"minimal": 1_024, "low": 4_096, "medium": 12_288, "high": 24_576}
-_MIN_BUDGET = BUDGETS["minimal"]
-_EFFORTS = {"minimal": "low"}
 
 _INVALID_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 TOOL_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
@@ -128,11 +120,6 @@ def encode_request(request: ChatRequest) -> Json:
     body |= extra
     quirks = request.quirks or Quirks()
     return {name: value for name, value in body.items() if name not in quirks.without}
-
-
-def default_max_tokens(model: str) -> int:
-    """Return the output limit that is sent if neither the user nor the model list gives one."""
-    return next((limit for pattern, limit in _OLD_LIMITS if pattern.search(model)), DEFAULT_MAX_TOKENS)
 
 
 class _CacheMarks:
@@ -312,14 +299,9 @@ def _encode_reasoning(request: ChatRequest, max_tokens: int, extra: Json) -> Jso
     fields: Json = {}
     effort = request.reasoning_effort
     if effort is not None and not extra.keys() & {"thinking", "output_config"}:
-        if effort == "none":
-            fields["thinking"] = {"type": "disabled"}
-        elif not _BUDGET_MODELS.search(request.model):
-            fields["thinking"] = {"type": "adaptive"}
-            config["effort"] = _EFFORTS.get(effort, effort)
-        elif max_tokens > _MIN_BUDGET:
-            budget = min(BUDGETS.get(effort, BUDGETS["high"]), max(_MIN_BUDGET, max_tokens // 2))
-            fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        thinking, chosen_effort = choose_thinking(request.model, effort, max_tokens)
+        fields = omit_none(thinking=thinking)
+        config = omit_none(effort=chosen_effort)
     if request.output_format is not None:
         config["format"] = {"type": "json_schema", "schema": dict(request.output_format.schema)}
     if isinstance(options := extra.pop("output_config", None), Mapping):

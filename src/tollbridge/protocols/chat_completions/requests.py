@@ -7,11 +7,12 @@ results follow in a user message, after all results.
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard, assert_never
 
+from tollbridge.policy.caching import default_cache_points, extra_with_caching, needs_cache_control
+from tollbridge.policy.limits import chat_limit_field
 from tollbridge.protocols.chat_completions.wire import (
     REASONING_LISTS,
     REASONING_PROOFS,
@@ -36,8 +37,6 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    default_cache_points,
-    extra_with_caching,
     part_digest,
     split_metadata,
 )
@@ -49,10 +48,6 @@ DEFAULT = Quirks()
 NAMES = {"reasoning": "reasoning_effort"}
 # Precedes the images and files of tool results.
 FROM_TOOL = "[From a tool result:]"
-# OpenAI's newer models accept only `max_completion_tokens`. Many other servers ignore it without an error.
-_NEW_LIMIT = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9])")
-# The models that need `cache_control`. The others cache by themselves, and their servers may reject it.
-_CACHE_CONTROL = re.compile(r"claude|gemini|qwen", re.IGNORECASE)
 
 
 def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> EncodedRequest:
@@ -78,9 +73,8 @@ def encode_request(request: ChatRequest) -> Json:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    limit = "max_completion_tokens" if _NEW_LIMIT.search(request.model) else "max_tokens"
     options: Json = {
-        limit: request.max_output_tokens,
+        chat_limit_field(request.model): request.max_output_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "reasoning_effort": request.reasoning_effort,
@@ -147,7 +141,7 @@ _Marks = Mapping[int, Json]
 
 
 def _cache_points(request: ChatRequest) -> Mapping[str, Mapping[str, Any]] | None:
-    if not _CACHE_CONTROL.search(request.model):
+    if not needs_cache_control(request.model):
         return None
     if request.cache_points or not request.asks_for("cache_control") or request.asks_for("caching"):
         return request.cache_points

@@ -1,0 +1,122 @@
+"""Resolve the account to use: command line, environment, settings file, editor, default."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tollbridge.config.errors import SettingsUnusable
+from tollbridge.config.loading import RANKS, LoadedSettings, Rank
+from tollbridge.config.names import quote_name
+from tollbridge.config.schema import DEFAULT_ACCOUNT, Account, AccountSettings, Headers
+from tollbridge.protocols import DEFAULT_BACKEND
+from tollbridge.types.urls import VERCEL_URL
+
+
+def resolve_account(loaded: LoadedSettings) -> Account:
+    """Return the account to use.
+
+    A base URL selects a gateway without an account. If both a base URL and an account are set, the value
+    from the source with the higher priority wins.
+
+    Raises:
+        SettingsUnusable: If one source sets both a base URL and an account, if the account is not
+            configured, or if there are several accounts and none is selected.
+    """
+    settings = loaded.settings
+    if settings.base_url and settings.account:
+        if loaded.rank("base_url") == loaded.rank("account"):
+            raise SettingsUnusable(
+                f"{loaded.origin('base_url')} and {loaded.origin('account')} conflict. Remove one of them."
+            )
+        use_base_url = loaded.outranks("base_url", "account")
+    else:
+        use_base_url = bool(settings.base_url)
+    if use_base_url and settings.base_url:
+        gateway = AccountSettings(base_url=settings.base_url, headers=_gateway_headers(loaded))
+        return _complete_account(loaded, DEFAULT_ACCOUNT, gateway)
+    name = settings.account or _default_account_name(loaded)
+    return named_account(loaded, name) if name else _vercel_account(loaded)
+
+
+def named_account(loaded: LoadedSettings, name: str) -> Account:
+    """Return the account with this name.
+
+    Raises:
+        SettingsUnusable: If no account with this name is configured.
+    """
+    accounts = loaded.settings.accounts
+    if name in accounts:
+        return _complete_account(loaded, name, accounts[name])
+    if name == DEFAULT_ACCOUNT:
+        return _vercel_account(loaded)
+    if not accounts:
+        raise SettingsUnusable(
+            f'Account "{name}" not found in {loaded.path} (no accounts configured).',
+            f"Add it with `tollbridge config set accounts.{quote_name(name)}.base_url URL`, "
+            "or choose no account.",
+        )
+    raise SettingsUnusable(
+        f'Account "{name}" not found in {loaded.path}. Configured accounts: {", ".join(accounts)}.'
+    )
+
+
+def all_accounts(loaded: LoadedSettings) -> list[Account]:
+    """Return the account in use, followed by the other accounts of the settings."""
+    selected = resolve_account(loaded)
+    accounts = [named_account(loaded, name) for name in loaded.settings.accounts]
+    others = [msgspec.structs.replace(account, selected=False) for account in accounts if account != selected]
+    return [selected, *others]
+
+
+def _default_account_name(loaded: LoadedSettings) -> str | None:
+    """Return `default` if it is configured, else the only configured account, else `None`."""
+    accounts = loaded.settings.accounts
+    if DEFAULT_ACCOUNT in accounts:
+        return DEFAULT_ACCOUNT
+    if len(accounts) > 1:
+        names = ", ".join(accounts)
+        raise SettingsUnusable(
+            f"Several accounts are configured ({names}). Choose one with --account, or set `account`."
+        )
+    return next(iter(accounts), None)
+
+
+def _vercel_account(loaded: LoadedSettings) -> Account:
+    gateway = AccountSettings(base_url=VERCEL_URL, headers=_gateway_headers(loaded))
+    account = _complete_account(loaded, DEFAULT_ACCOUNT, gateway)
+    return msgspec.structs.replace(account, by_default=True)
+
+
+def _complete_account(loaded: LoadedSettings, name: str, account: AccountSettings) -> Account:
+    """Resolve the backend: a flag or variable overrides the account, the account overrides other sources."""
+    backend = loaded.settings.backend
+    overrides_account = loaded.rank("backend") in ("flags", "environment")
+    backend = (backend if overrides_account else None) or account.backend or backend or DEFAULT_BACKEND
+    # The headers of the command line are for the gateway in use, whatever it is.
+    options = {
+        name: value
+        for name, value in loaded.settings.headers.items()
+        if _header_rank(loaded, name) == "flags"
+    }
+    headers = {**account.headers, **options}
+    base_url = account.base_url.rstrip("/")
+    return Account(name, base_url, backend, account.key, headers=headers, auth=account.auth)
+
+
+def _gateway_headers(loaded: LoadedSettings) -> Headers:
+    """Return the headers for a gateway that the settings name without an account.
+
+    A header is not sent to a gateway that another source chose: it may be a secret.
+    """
+    settings = loaded.settings
+    base_url_rank = loaded.rank("base_url")
+    return {
+        name: value
+        for name, value in settings.headers.items()
+        if not settings.base_url or _header_rank(loaded, name) == base_url_rank
+    }
+
+
+def _header_rank(loaded: LoadedSettings, name: str) -> Rank:
+    setting = f"headers.{quote_name(name)}"
+    return min(loaded.rank(setting), loaded.rank(f"{setting}.secret"), key=RANKS.index)

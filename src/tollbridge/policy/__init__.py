@@ -1,0 +1,1 @@
+"""What is known about providers and their models: caching, clearing, output limits, thinking."""
