@@ -13,16 +13,17 @@ from aiohttp import web
 
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.config.schema import Account, ModelSettings, Settings
 from tollbridge.engine import Engine
-from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.recorder.recording import read_recording
 from tollbridge.recorder.replay import replay_recording
 from tollbridge.testing.refusals import CannedReply
 from tollbridge.testing.requests import PromptSettings
 from tollbridge.testing.server import Gateway
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.turn import TurnResult
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Role, Tool

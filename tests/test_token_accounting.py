@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from tests.storage.locking import locked
+from tests.storage.stored import create_database, open_estimator
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.estimator import NEAR, HybridTokenEstimator, TokenAccounting
+from tollbridge.estimator import NEAR, HybridTokenEstimator
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.server import Gateway
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.events import Usage
@@ -159,14 +160,13 @@ async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_m
 
 async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Path) -> None:
     """Another process holds the file until the turn has ended, and a while longer."""
-    with closing(HybridTokenEstimator(tmp_path / "store.db")) as estimator:
+    with open_estimator(tmp_path / "store.db") as estimator:
+        create_database(tmp_path / "store.db")
         toll = TokenAccounting(estimator, short_lived=True)
         async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-            with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
+            with locked(tmp_path / "store.db"):
                 turn = await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
                 assert estimator.estimate_request(request(QUESTION)).method == "estimated"
-                other.execute("ROLLBACK")
         await toll.aclose(within=30)
         again = estimator.estimate_request(request(QUESTION))
     assert turn.usage is not None

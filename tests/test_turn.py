@@ -11,7 +11,7 @@ import pytest
 
 from tests.canned_server import answering, http
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.frontends.vscode.adapters import Bridge, OpenResponsesStreamAdapter
 from tollbridge.history.parts import INVALID
 from tollbridge.protocols.anthropic_messages.requests import DEFAULT_MAX_TOKENS

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from decimal import Decimal
 
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE, AccountBudgets, BudgetSettings
 from tollbridge.storage.budgets import (
     Budget,
     BudgetStatus,
-    BudgetStore,
     CostEstimate,
     format_dollars,
     start_of_period,
 )
-from tollbridge.storage.database import WRITE_TIMEOUT, StoreUnusable, wait_for_write
-from tollbridge.storage.tables import UsageRow
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.store import BudgetStore, StoreUnusable
 from tollbridge.storage.tracker import UsageTracker
+from tollbridge.storage.worker import Pending, wait_for_write
 from tollbridge.tokens.ledger import EstimationResult
 from tollbridge.types.errors import BudgetExceeded
 from tollbridge.types.events import Usage
@@ -100,6 +98,7 @@ class BudgetGuard(UsageTracker):
             unknown.
         estimate: Estimates the tokens of a prompt.
         over_budget: Whether the user permits this request to exceed the budgets.
+        warned: The budgets whose warning was logged, by name and start; it is added to.
     """
 
     def __init__(
@@ -112,27 +111,29 @@ class BudgetGuard(UsageTracker):
         estimate: Callable[[ChatRequest], EstimationResult],
         *,
         over_budget: bool = False,
+        warned: set[tuple[str, float]] | None = None,
     ) -> None:
         super().__init__(limit=0)  # keeps no records itself: `tracker` does
         self._tracker = tracker
-        self._store = store
+        self._budget_store = store
         self._settings = settings
         self._prices = prices
         self._model_output = model_output or _UNKNOWN_OUTPUT
         self._estimate_prompt = estimate
         self._over_budget = over_budget
+        self._warned = set() if warned is None else warned
         self._attempt: UsageRow | None = None
         self._estimate = CostEstimate()
 
-    def begin(self, row: UsageRow) -> Future[None] | None:
+    def begin(self, row: UsageRow) -> Pending[None] | None:
         self._attempt = row
         return self._tracker.begin(row)
 
-    def record(self, row: UsageRow, *, last: bool = True, delay: float = 0.0) -> Future[None] | None:  # noqa: ARG002
+    def record(self, row: UsageRow, *, last: bool = True, delay: float = 0.0) -> Pending[None] | None:  # noqa: ARG002
         # Without the delay: the row replaces the reservation, which ends now.
         written = self._tracker.record(row, last=last)
         if row.key is not None:
-            self._store.settle(row.key, self._final_cost(row))
+            self._budget_store.settle(row.key, self._final_cost(row))
         return written
 
     async def reserve(
@@ -163,8 +164,8 @@ class BudgetGuard(UsageTracker):
             limit = self._settings.requests_per_minute
         self._estimate = self._estimate_cost(request, prompt, may_limit) if budgets else CostEstimate()
         try:
-            tokens = await asyncio.wrap_future(
-                self._store.reserve(row, self._estimate, budgets, limit, over_budget=self._over_budget)
+            tokens = await self._budget_store.reserve(
+                row, self._estimate, budgets, limit, over_budget=self._over_budget
             )
         except StoreUnusable as error:
             if self._over_budget:
@@ -178,9 +179,9 @@ class BudgetGuard(UsageTracker):
         """Return a warning if most of a budget is spent. Each budget is logged once per period."""
         if self._attempt is None or not (budgets := self._budgets(self._attempt)):
             return None
-        status = self._store.status(budgets)
+        status = self._budget_store.status(budgets)
         try:
-            await wait_for_write(status, WRITE_TIMEOUT)
+            await wait_for_write(status)
         except StoreUnusable:
             return None
         warnings = []
@@ -189,8 +190,8 @@ class BudgetGuard(UsageTracker):
                 continue
             warnings.append(warning)
             key = each.budget.name, each.budget.since if each.budget.name != "cost_per_hour" else 0.0
-            if key not in self._store.warned:
-                self._store.warned.add(key)
+            if key not in self._warned:
+                self._warned.add(key)
                 log.warning("%s", warning)
         return " ".join(warnings) or None
 

@@ -14,8 +14,10 @@ from tollbridge.clients.base import ClientOptions, GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.config.schema import Account
-from tollbridge.estimator import CountClient, HybridTokenEstimator, TokenAccounting
-from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT
+from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.storage.limits import LIMITS
+from tollbridge.storage.worker import WRITE_TIMEOUT, WorkerThread
+from tollbridge.token_accounting import CountClient, TokenAccounting
 from tollbridge.types.urls import Auth, Backend
 
 
@@ -36,6 +38,7 @@ class ConnectionPool:
         estimator: Returns the token estimator of all connections.
         client: Use this client for all accounts. It is not closed.
         short_lived: For programs that run a few turns and exit: see `TokenAccounting`.
+        worker: The thread that learns from the usage of turns.
     """
 
     def __init__(
@@ -45,7 +48,9 @@ class ConnectionPool:
         *,
         client: GatewayClient | None = None,
         short_lived: bool = False,
+        worker: WorkerThread | None = None,
     ) -> None:
+        self._worker = worker
         self._open_client = open_client
         self._estimator = estimator
         self._client = client
@@ -100,7 +105,7 @@ class ConnectionPool:
     async def _close(self, connection: Connection) -> None:
         try:
             if connection.tokens is not None:
-                await connection.tokens.aclose(BUSY_TIMEOUT if self._short_lived else WRITE_TIMEOUT)
+                await connection.tokens.aclose(LIMITS.busy_timeout if self._short_lived else WRITE_TIMEOUT)
         finally:
             if connection.client is not self._client:
                 await connection.client.aclose()
@@ -111,7 +116,7 @@ class ConnectionPool:
         counter: CountClient | None = None
         if isinstance(client, OpenResponsesClient | AnthropicMessagesClient) and not self._short_lived:
             counter = client
-        return TokenAccounting(self._estimator(), counter, short_lived=self._short_lived)
+        return TokenAccounting(self._estimator(), counter, short_lived=self._short_lived, worker=self._worker)
 
 
 def open_client(

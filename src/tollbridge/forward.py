@@ -14,13 +14,14 @@ from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 
 from tollbridge.clients.base import GatewayClient, Observer, PassedResponse
-from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.history.answer import apply_corrections, parts_from_events
 from tollbridge.protocols.detect import GuardedDecoder, decoder_for
 from tollbridge.protocols.stream import log_defect
-from tollbridge.storage.database import wait_for_write
-from tollbridge.storage.tables import UsageRow
+from tollbridge.storage.rows import UsageRow
 from tollbridge.storage.tracker import RequestAccounting
+from tollbridge.storage.worker import wait_for_write
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.turn import STOP_TIMEOUT, AttemptObserver, TurnResult
 from tollbridge.types.errors import BridgeError, ContextTooLong, RequestError
 from tollbridge.types.events import Event, Finished, Usage, split_failure

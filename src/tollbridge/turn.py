@@ -16,16 +16,18 @@ import msgspec
 
 from tollbridge.budget import BudgetGuard
 from tollbridge.clients.base import GatewayClient, Observer
-from tollbridge.compat.profiles import CompatMemory, CompatStore, describe_lesson, uses_feature
+from tollbridge.compat.lessons import describe_lesson, uses_feature
+from tollbridge.compat.memory import CompatMemory, CompatStore
 from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitted_fields
-from tollbridge.estimator import Preflight, TokenAccounting
+from tollbridge.estimator import Preflight
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
 from tollbridge.history.normalize import MIN_OUTPUT_TOKENS, NormalizedRequest, normalize_request
 from tollbridge.protocols.billing import read_billing_headers
 from tollbridge.storage.cache_tracker import CacheTracker, request_diagnosis
-from tollbridge.storage.database import wait_for_write
-from tollbridge.storage.tables import UsageRow
+from tollbridge.storage.rows import UsageRow
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
+from tollbridge.storage.worker import wait_for_write
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.tokens.prompt_cache import CacheReport
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (

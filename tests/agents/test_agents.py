@@ -27,10 +27,10 @@ from tests.agents.agents import (
 )
 from tests.agents.tap import Tap
 from tests.frontends.http.servers import local_server
+from tests.storage import stored
 
 from tollbridge.local import LocalModel
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.storage.rows import UsageRow
 from tollbridge.testing import Gateway
 from tollbridge.testing.catalog import find_model
 from tollbridge.transport.files import database_file
@@ -130,11 +130,7 @@ def count_tokens(usage: Usage) -> tuple[int | None, int | None, int]:
 
 def read_rows() -> list[UsageRow]:
     """Return the recorded requests, from the database."""
-    table = UsageTable(Database(database_file()))
-    try:
-        return table.since(0)
-    finally:
-        table.close()
+    return stored.read_rows(database_file())
 
 
 def price(usage: Usage) -> Decimal:

@@ -8,7 +8,7 @@ from tollbridge.cli.errors import ADVICE, CONNECTION_ADVICE, ConnectionKind, exp
 from tollbridge.config.keys import KeyringUnusable
 from tollbridge.config.loading import SettingsUnusable
 from tollbridge.local.process import LocalModelFailed
-from tollbridge.storage.database import StoreBusy, StoreUnusable
+from tollbridge.storage.store import StoreBusy, StoreUnusable
 from tollbridge.types.errors import (
     BridgeError,
     Kind,

@@ -7,7 +7,7 @@ import pytest
 from tests.canned_server import answering, http
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway

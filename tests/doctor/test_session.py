@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.session import ProbeSession
 from tollbridge.frontends.vscode.adapters import Bridge

@@ -12,7 +12,7 @@ from tests.history.invariants import check_order, check_reasoning, check_results
 from tests.history.random_histories import HERE, MODEL, Maker
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, find_quirks
+from tollbridge.compat.memory import CompatMemory
+from tollbridge.compat.profiles import find_quirks
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
 from tollbridge.frontends.vscode.adapters import Bridge

@@ -15,7 +15,7 @@ import pytest
 
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.connections import open_client
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.recorder.recorder import Recorder

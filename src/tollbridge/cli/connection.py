@@ -20,7 +20,8 @@ from tollbridge.cli.terminal import one_line
 from tollbridge.clients.ai_sdk import UiStreamClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, known_quirks
+from tollbridge.compat.known_servers import known_quirks
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
 from tollbridge.config.schema import (
     Account,

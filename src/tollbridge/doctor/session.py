@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from tollbridge.clients.openresponses import OpenResponsesClient, count_body, response_body
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerParts
 from tollbridge.protocols.detect import decoder_for

@@ -12,7 +12,7 @@ from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.recorder.recording import (
     Attempt,

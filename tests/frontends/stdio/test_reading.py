@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +31,15 @@ async def test_the_profile_is_read_once_a_turn(
 
     monkeypatch.setattr("tollbridge.compat.profiles.load_profile", reading)
     settings = wire.EditorSettings(record=str(tmp_path) if recorded else None)
-    with closing(HybridTokenEstimator()) as estimator:
-        turns = Handlers(settings, estimator, lambda _: None)
-        async with Gateway() as gateway:
-            save_profile(gateway.url, "tollbridge/demo", Quirks(system="system", input_tokens=False))
-            reads.clear()  # saving a profile reads the earlier one
-            account = wire.AccountParams(gateway.url)
-            said = [wire.Message(3, [wire.Text("Be brief.")]), wire.Message(1, [wire.Text("Hi")])]
-            params = wire.ChatParams(account=account, model="tollbridge/demo", messages=said)
-            await turns.chat(params, ignore, lambda wait: None)
-            sent = list(gateway.requests)
-        await turns.aclose()
+    turns = Handlers(settings, None, HybridTokenEstimator(), lambda _: None)
+    async with Gateway() as gateway:
+        save_profile(gateway.url, "tollbridge/demo", Quirks(system="system", input_tokens=False))
+        reads.clear()  # saving a profile reads the earlier one
+        account = wire.AccountParams(gateway.url)
+        said = [wire.Message(3, [wire.Text("Be brief.")]), wire.Message(1, [wire.Text("Hi")])]
+        params = wire.ChatParams(account=account, model="tollbridge/demo", messages=said)
+        await turns.chat(params, ignore, lambda wait: None)
+        sent = list(gateway.requests)
+    await turns.aclose()
     assert reads == [gateway.url]
     assert [request.body["input"][0]["role"] for request in sent] == ["system"]  # and no question for a count

@@ -37,7 +37,7 @@ async def test_listing_models_loads_the_vocabularies_of_those_used_before(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     estimator = HybridTokenEstimator()
-    turns = Handlers(wire.EditorSettings(), estimator, lambda _: None)
+    turns = Handlers(wire.EditorSettings(), None, estimator, lambda _: None)
     used = request([user("Hello there, how are you?")])
     estimator.calibrate("google/gemini-2.5-pro", used.messages, Usage(10))
     tokenizers._loaded.clear()
@@ -48,5 +48,4 @@ async def test_listing_models_loads_the_vocabularies_of_those_used_before(
             await asyncio.to_thread(thread.join, 30)
     assert set(tokenizers._loaded) == {"gemma4"}
     await turns.aclose()
-    estimator.close()
     await runner.cleanup()

@@ -18,7 +18,8 @@ from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import known_quirks, save_profile
+from tollbridge.compat.known_servers import known_quirks
+from tollbridge.compat.profiles import save_profile
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.protocols.detect import decoder_for

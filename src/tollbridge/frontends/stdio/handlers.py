@@ -34,7 +34,7 @@ from tollbridge.frontends.vscode.codec import (
 )
 from tollbridge.frontends.vscode.images import ImageWriter, is_image
 from tollbridge.storage.budgets import format_dollars
-from tollbridge.storage.database import StoreUnusable
+from tollbridge.storage.store import Store, StoreUnusable
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import (
     BridgeError,
@@ -163,6 +163,7 @@ class Handlers:
 
     Args:
         settings: The editor's settings.
+        store: Where everything is stored. It is not closed.
         estimator: Shared with the thread that answers token counts.
         on_models_changed: Called with the base URL of a gateway whose model list, refreshed in the
             background, differs from the one that was returned.
@@ -171,6 +172,7 @@ class Handlers:
     def __init__(
         self,
         settings: wire.EditorSettings,
+        store: Store | None,
         estimator: HybridTokenEstimator,
         on_models_changed: Callable[[str], object],
     ) -> None:
@@ -178,6 +180,7 @@ class Handlers:
         self._status_bar = StatusBar()
         self._engine = Engine.open(
             editor=editor_settings_layer(settings),
+            store=store,
             estimator=estimator,
             on_models_changed=on_models_changed,
             retries=RETRIES,

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from tollbridge.estimator import HybridTokenEstimator
     from tollbridge.frontends.stdio.handlers import Handlers
-    from tollbridge.storage.database import WorkerThread
+    from tollbridge.storage.store import Store
+    from tollbridge.storage.worker import WorkerThread
     from tollbridge.tokens.records import Accuracy
 
 # --- The event loop and its supervision ---
@@ -324,10 +325,15 @@ SWITCH_INTERVAL = 0.0005
 
 
 class TokenCounts:
-    """Counts tokens. The estimator is loaded on first use, or earlier in the background."""
+    """Counts tokens. The estimator and the store are loaded on first use, or earlier in the background.
+
+    The engine uses the same store. It is opened here and not by the engine, because editors request counts
+    before the engine is imported, which takes longer than anything else.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self.store: Store | None = None
         self._estimator: HybridTokenEstimator | None = None
 
     @property
@@ -339,9 +345,11 @@ class TokenCounts:
         with self._lock:
             if self._estimator is None:
                 from tollbridge.estimator import HybridTokenEstimator
+                from tollbridge.storage.store import open_store
                 from tollbridge.transport.files import database_file
 
-                self._estimator = HybridTokenEstimator(database_file())
+                self.store = open_store(f"sqlite:///{database_file()}")
+                self._estimator = HybridTokenEstimator(self.store.tokens)
             return self._estimator
 
     @property
@@ -367,8 +375,8 @@ class TokenCounts:
         ]
 
     def close(self) -> None:
-        if self._estimator is not None:
-            self._estimator.close()
+        if self.store is not None:
+            self.store.close()
 
 
 class Server:
@@ -482,7 +490,7 @@ class Server:
 
     def _submit_count(self, call: Call) -> None:
         if self._count_thread is None:
-            from tollbridge.storage.database import WorkerThread
+            from tollbridge.storage.worker import WorkerThread
 
             self._count_thread = WorkerThread("count")
         self._count_thread.submit(lambda: self._answer_count(call))
@@ -661,7 +669,8 @@ class Server:
         redirect_logging()
         self._counts.warm()
         settings = self._settings or wire.EditorSettings()
-        return Handlers(settings, self._counts.estimator(), self._models_changed)
+        estimator = self._counts.estimator()
+        return Handlers(settings, self._counts.store, estimator, self._models_changed)
 
     def _models_changed(self, base_url: str) -> None:
         self._stdio.write(jsonrpc.encode_notification("models/changed", {"baseUrl": base_url}))

@@ -16,12 +16,13 @@ import msgspec
 
 from tollbridge.clients.base import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, CompatStore
-from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
+from tollbridge.compat.memory import CompatMemory, CompatStore
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.history.answer import AnswerParts
 from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder, detect_by_framing
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.turn import StreamClient, Turn, TurnResult
 from tollbridge.types.errors import BridgeError, BrokenCall, most_severe
 from tollbridge.types.events import Event, Failed, Finished, FinishReason, Usage
