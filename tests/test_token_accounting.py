@@ -119,7 +119,7 @@ async def test_the_gateway_is_asked_for_a_new_conversation_in_the_background() -
     estimator = HybridTokenEstimator()
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         toll = TokenAccounting(estimator, client)
-        toll.estimate(request(QUESTION), None)
+        await toll.measure(request(QUESTION), None)
         await gateway.wait_for_request()
         await asyncio.gather(*toll._count_requests)
         truth = await client.input_tokens(request(QUESTION))
@@ -137,7 +137,7 @@ async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str
     ):
         toll = TokenAccounting(HybridTokenEstimator(), client)
         for _ in range(3):
-            toll.estimate(request(QUESTION), None)
+            await toll.measure(request(QUESTION), None)
             await asyncio.gather(*toll._count_requests)
         await toll.aclose()
         assert len(gateway.requests) == asked
@@ -147,7 +147,7 @@ async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_m
     toll = TokenAccounting(HybridTokenEstimator())
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         asked = request(QUESTION)
-        before = toll.estimate(asked, None)
+        before = await toll.measure(asked, None)
         truth = await client.input_tokens(asked)
         assert toll.estimator.counted(asked, truth)
         answer = await client.create(asked)
@@ -197,7 +197,7 @@ async def test_behind_turns_only_what_may_be_long_is_estimated_beforehand(
     text: str, window: int | None, verdict: str | None
 ) -> None:
     toll = TokenAccounting(HybridTokenEstimator(), short_lived=True)
-    preflight = toll.estimate(request(Message(Role.USER, text)), window)
+    preflight = await toll.measure(request(Message(Role.USER, text)), window)
     assert (preflight.verdict if preflight else None) == verdict
     await toll.aclose()
 
@@ -221,7 +221,7 @@ async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
 @pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 5, 5)])
 async def test_where_the_gateway_counted_nothing_the_estimate_warns(usage: Usage | None) -> None:
     toll = TokenAccounting(HybridTokenEstimator())
-    preflight = toll.estimate(request(QUESTION), 100)
+    preflight = await toll.measure(request(QUESTION), 100)
     assert preflight is not None
     assert preflight.warning is not None
     assert toll.warning(usage, 100, preflight) == preflight.warning

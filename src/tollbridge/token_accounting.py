@@ -87,10 +87,12 @@ class TokenAccounting:
         # Learns from the first turn, if that was postponed. It is called when a second turn ends.
         self._first_turn: Callable[[], object] | None = None
 
-    def estimate(
+    async def measure(
         self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
     ) -> Preflight | None:
         """Estimate the prompt, and log a warning if it is close to or over the context window.
+
+        If the tokenizer is unknown, this waits a moment for the gateway's count.
 
         Args:
             request: The request as it will be sent.
@@ -100,24 +102,14 @@ class TokenAccounting:
 
         Returns:
             The estimate, or `None` if no estimate was needed.
-        """
-        preflight = self._preflight(request, window)
-        if preflight is not None:
-            _log_warning(preflight)
-            self._start_count(request, api_key, preflight, count=count)
-        return preflight
-
-    async def measure(
-        self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
-    ) -> Preflight | None:
-        """Estimate the prompt like `estimate`; wait for the gateway's count if the tokenizer is unknown.
 
         Raises:
             ContextTooLong: The gateway has counted this prompt, and rejects prompts of this length.
         """
-        preflight = self._preflight(request, window)
-        if preflight is None:
+        if self._short_lived and (window is None or _certainly_fits(request, window)):
             return None
+        self._is_asked = True
+        preflight = self.estimator.preflight(request, window)
         counting = self._start_count(request, api_key, preflight, count=count)
         if counting is not None and not self.estimator.is_calibrated(request.model):
             import asyncio  # not at the top: programs without an event loop use the estimator
@@ -125,15 +117,10 @@ class TokenAccounting:
             await asyncio.wait({counting}, timeout=COUNT_WAIT)  # a slower count is used by the next request
             if counting.done():
                 preflight = self.estimator.preflight(request, window)
-        _log_warning(preflight)
+        if preflight.warning is not None:
+            log.warning("%s", preflight.warning)
         self._check_length(request, preflight)
         return preflight
-
-    def _preflight(self, request: ChatRequest, window: int | None) -> Preflight | None:
-        if self._short_lived and (window is None or _certainly_fits(request, window)):
-            return None
-        self._is_asked = True
-        return self.estimator.preflight(request, window)
 
     def _start_count(
         self, request: ChatRequest, api_key: str | None, preflight: Preflight, *, count: bool
@@ -262,11 +249,6 @@ def _measure(learn: Callable[[HybridTokenEstimator], None], estimator: HybridTok
     started = time.monotonic()
     learn(estimator)
     return time.monotonic() - started
-
-
-def _log_warning(preflight: Preflight) -> None:
-    if preflight.warning is not None:
-        log.warning("%s", preflight.warning)
 
 
 def _window_key(request: ChatRequest) -> tuple[str, str]:

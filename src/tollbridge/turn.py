@@ -17,7 +17,7 @@ import msgspec
 from tollbridge.budget import BudgetGuard
 from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.compat.lessons import describe_lesson, uses_feature
-from tollbridge.compat.memory import CompatMemory, CompatStore
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitted_fields
 from tollbridge.estimator import Preflight
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
@@ -131,7 +131,7 @@ class PreparedRequest:
         self,
         request: ChatRequest,
         base_url: str,
-        compat: CompatStore,
+        compat: CompatMemory,
         capabilities: Capabilities | None = None,
         learned: LearnedQuirks | None = None,
         *,
@@ -394,7 +394,7 @@ class Turn:
         request: ChatRequest,
         client: StreamClient,
         *,
-        compat: CompatStore | None = None,
+        compat: CompatMemory | None = None,
         usage: UsageTracker | None = None,
         tokens: TokenAccounting | None = None,
         cache: CacheTracker | None = None,

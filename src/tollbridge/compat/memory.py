@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 
@@ -32,46 +31,14 @@ MODEL_LIMIT = 256
 _RELOAD_INTERVAL = 5.0
 
 
-class CompatStore(Protocol):
-    """Knows the learned quirks of each model at each gateway."""
-
-    @property
-    def persistent(self) -> bool:
-        """Whether lessons are stored in a database."""
-
-    def recall(self, base_url: str, model: str, request: ChatRequest | None = None) -> LearnedQuirks:
-        """Return what is known about a model; empty quirks if nothing is.
-
-        Args:
-            base_url: The server.
-            model: The model.
-            request: A request of the conversation whose own lessons are included.
-        """
-
-    def lessons(self, base_url: str, request: ChatRequest) -> list[Lesson]:
-        """Return the lessons that hold for a request and have not expired."""
-
-    def accept(
-        self, base_url: str, request: ChatRequest, sent: ChatRequest, hypotheses: Sequence[Hypothesis]
-    ) -> None:
-        """Note that a server has accepted a request: this confirms hypotheses and contradicts lessons.
-
-        Args:
-            base_url: The server.
-            request: The request of the caller.
-            sent: The request as it was sent.
-            hypotheses: The hypotheses by which it was changed.
-        """
-
-
 class CompatMemory:
-    """A `CompatStore` in memory, which reads and writes its lessons if there is a store.
+    """The learned quirks of each model at each gateway, in memory; lessons are also stored.
 
     Args:
         profile: Returns the initial quirks for a base URL and a model; called by every `recall`. If the
             result changes, because a profile was saved or a model list was read, quirks that were set with
             `learn` are discarded.
-        store: Where lessons are stored.
+        store: Where lessons are stored; by default nowhere.
         clock: Returns the time in seconds since the epoch.
     """
 
@@ -95,9 +62,17 @@ class CompatMemory:
 
     @property
     def persistent(self) -> bool:
+        """Whether lessons are stored."""
         return self._store is not None
 
     def recall(self, base_url: str, model: str, request: ChatRequest | None = None) -> LearnedQuirks:
+        """Return what is known about a model; empty quirks if nothing is.
+
+        Args:
+            base_url: The server.
+            model: The model.
+            request: A request of the conversation whose own lessons are included.
+        """
         initial = self._profile(base_url, model) if self._profile is not None else None
         earlier_initial, learned = self._entries.get((base_url, model), (None, None))
         if learned is None or earlier_initial != initial:
@@ -116,11 +91,20 @@ class CompatMemory:
         self._set(base_url, model, initial, learned)
 
     def lessons(self, base_url: str, request: ChatRequest) -> list[Lesson]:
+        """Return the lessons that hold for a request and have not expired."""
         return self._active(base_url, request.model, request)
 
     def accept(
         self, base_url: str, request: ChatRequest, sent: ChatRequest, hypotheses: Sequence[Hypothesis]
     ) -> None:
+        """Note that a server has accepted a request: this confirms hypotheses and contradicts lessons.
+
+        Args:
+            base_url: The server.
+            request: The request of the caller.
+            sent: The request as it was sent.
+            hypotheses: The hypotheses by which it was changed.
+        """
         earlier_lessons = self._find(base_url, request.model, request)
         if not earlier_lessons and not hypotheses:
             return

@@ -79,10 +79,10 @@ class ProcessLock:
     system ends when its process does, however it ends.
 
     So every store that writes such rows creates a file with a random name (the `session` of its rows) and
-    holds a lock on it. A process that can lock the file of a session knows that its owner is gone, and deletes it.
-    The file must be there before the first row that names it. If somebody has emptied the folder, the next
-    write creates another file with another name; rows with the old name look interrupted until they are
-    completed, which is allowed for rows that look so.
+    holds a lock on it. A process that can lock the file of a session knows that its owner is gone, and
+    deletes it. The file must be there before the first row that names it. If somebody has emptied the folder,
+    the next write creates another file with another name; rows with the old name look interrupted until they
+    are completed, which is allowed for rows that look so.
 
     Raises:
         StoreUnusable: The file cannot be written.

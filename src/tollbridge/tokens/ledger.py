@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from tollbridge.tokens.features import ClusterWeights, Features, TokenTable
+from tollbridge.tokens.features import Features, TokenTable
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.prediction import (
     NO_ANCHOR,
@@ -141,6 +141,7 @@ class Ledger:
         self._lower_bounds: dict[tuple[bytes, bytes], int] = {}  # by prefix and tool set
         self._refused: LruCache[bytes, _Refused] = LruCache(_REFUSED_LIMIT)  # by prefix
         self._cut_scopes: set[str] = set()
+        self._changes = LedgerChanges()  # of the report that is being learned
 
     @property
     def revision(self) -> int:
@@ -164,10 +165,6 @@ class Ledger:
         """Count the long texts of a message in advance. Thread-safe."""
         for text in long_texts(message):
             self.prepare_text(model, text)
-
-    def text_tokens(self, model: str, text: str) -> int:
-        """Count the tokens of a text."""
-        return round(ClusterWeights(self.text_weights(model)).total(self.prepare_text(model, text)))
 
     def text_weights(self, model: str) -> tuple[float, ...]:
         """Return the weights of a model's text features, until `revision` changes."""
@@ -243,10 +240,10 @@ class Ledger:
             return False
         verdict = Verdict.ACCEPTED if trusted else None
 
-        def learn(changes: LedgerChanges) -> bool:
+        def learn() -> bool:
             nonlocal verdict
             prompt = self._read(request, provider)
-            self._weight_store.add_provider(changes, prompt.model, prompt.provider)
+            self._weight_store.add_provider(prompt.model, prompt.provider)
             weights, best = self._predict(prompt)
             tokens = prompt_tokens(usage, best.tokens)
             if tokens is None:
@@ -254,30 +251,28 @@ class Ledger:
             verdict = verdict or self._judge(prompt, weights, best, usage, tokens)
             first = estimate or EstimationResult(best.total, _method(prompt, best.anchor), 0.0)
             if verdict not in (Verdict.ACCEPTED, Verdict.CONFIRMED, Verdict.RESET):
-                self._refuse(changes, prompt, first, best, tokens, verdict)
+                self._refuse(prompt, first, best, tokens, verdict)
                 return False
             if verdict is Verdict.RESET:
                 weights = self._weight_store.initial(prompt.model)
                 best = self._blank_predictor.predict_from(prompt, weights, NO_ANCHOR)
-            self._record_outcome(changes, prompt, first, tokens)
+            self._record_outcome(prompt, first, tokens)
             if verdict is Verdict.CONFIRMED:
-                self._record_prefix(changes, prompt, best, tokens)
+                self._record_prefix(prompt, best, tokens)
             else:
-                self._learn(changes, prompt, weights, best, tokens)
-            self._add_answer(changes, request.model, answer, usage, provider)
+                self._learn(prompt, weights, best, tokens)
+            self._add_answer(request.model, answer, usage, provider)
             return True
 
         return self._change(learn)
 
-    def _change(self, learn: Callable[[LedgerChanges], T]) -> T:
-        """Collect changes and store them. See the description of the class."""
+    def _change(self, learn: Callable[[], T]) -> T:
+        """Collect the changes of a function and store them. See the description of the class."""
         while True:
-            changes = LedgerChanges()
             with self._lock:
-                self._weight_store.refresh()
+                changes = self._changes = self._weight_store.begin()
                 hit_rates = self.hit_rates
-                result = learn(changes)
-                changes.version = self._weight_store.version
+                result = learn()
             version = None
             try:
                 version = self._store.commit(changes, self._timeout)
@@ -321,21 +316,15 @@ class Ledger:
         return next((refused for key in keys if (refused := self._refused.get(key))), None)
 
     def _refuse(
-        self,
-        changes: LedgerChanges,
-        prompt: Prompt,
-        estimate: EstimationResult,
-        best: PromptEstimate,
-        tokens: int,
-        verdict: Verdict,
+        self, prompt: Prompt, estimate: EstimationResult, best: PromptEstimate, tokens: int, verdict: Verdict
     ) -> None:
         """Record that a report was refused, and learn what can be learned from it all the same."""
-        self._record_outcome(changes, prompt, estimate, tokens, verdict.value)
+        self._record_outcome(prompt, estimate, tokens, verdict.value)
         previous = self._find_refused(prompt, best.anchor.length)
         if verdict is Verdict.LAGGING and previous is not None:
             weights, earlier = self._predict(previous.prompt)
             if self._usage_filter.accepts(tokens, earlier.tokens, self.hit_rates.count(prompt.model)):
-                self._learn(changes, previous.prompt, weights, earlier, tokens)
+                self._learn(previous.prompt, weights, earlier, tokens)
         elif verdict is Verdict.CUT and prompt.scope not in self._cut_scopes:
             self._cut_scopes.add(prompt.scope)
             _log.warning(
@@ -353,12 +342,12 @@ class Ledger:
         if not request.messages or tokens <= 0:
             return False
 
-        def learn(changes: LedgerChanges) -> bool:
+        def learn() -> bool:
             prompt = self._read(request)
             weights, best = self._predict(prompt)
             if not self._usage_filter.accepts(tokens, best.tokens, self.hit_rates.count(prompt.model)):
                 return False
-            self._learn(changes, prompt, weights, best, tokens)
+            self._learn(prompt, weights, best, tokens)
             return True
 
         return self._change(learn)
@@ -385,16 +374,9 @@ class Ledger:
         Returns:
             Whether the report was plausible and was recorded.
         """
-        return self._change(lambda changes: self._add_answer(changes, model, parts, usage, provider))
+        return self._change(lambda: self._add_answer(model, parts, usage, provider))
 
-    def _add_answer(
-        self,
-        changes: LedgerChanges,
-        model: str,
-        parts: Iterable[Part],
-        usage: Usage,
-        provider: str | None,
-    ) -> bool:
+    def _add_answer(self, model: str, parts: Iterable[Part], usage: Usage, provider: str | None) -> bool:
         message = Message(role=Role.ASSISTANT, parts=tuple(parts))
         output = usage.output_tokens
         if not output or output < 0 or not message.parts:
@@ -413,7 +395,7 @@ class Ledger:
             return False
         deviation = _ANSWER_DEVIATION_TOKENS + _ANSWER_DEVIATION * visible
         key = answer_fingerprint(scope_of(model, provider), message.parts)
-        changes.measured.append((key, visible, output - visible, deviation))
+        self._changes.measured.append((key, visible, output - visible, deviation))
         return True
 
     def clear(self) -> None:
@@ -439,55 +421,42 @@ class Ledger:
         return weights, self._predictor.predict(prompt, weights)
 
     def _record_outcome(
-        self,
-        changes: LedgerChanges,
-        prompt: Prompt,
-        estimate: EstimationResult,
-        tokens: int,
-        refused: str = "",
+        self, prompt: Prompt, estimate: EstimationResult, tokens: int, refused: str = ""
     ) -> None:
         prior = self._weight_store.prior(prompt.model)
         plain = self._blank_predictor.predict_from(prompt, prior, NO_ANCHOR)
         outcome: Outcome = (prompt.model, estimate.method, plain.total, estimate.tokens, tokens, refused)
-        changes.outcomes.append(outcome)
+        self._changes.outcomes.append(outcome)
 
-    def _learn(
-        self, changes: LedgerChanges, prompt: Prompt, weights: Weights, best: PromptEstimate, tokens: int
-    ) -> None:
+    def _learn(self, prompt: Prompt, weights: Weights, best: PromptEstimate, tokens: int) -> None:
         """Adjust the weights to the reported tokens, and record the prompt as a measured prefix."""
         anchor, features = best.anchor, best.features
         texts, extras = features.texts(), features.extras()
         if texts or extras:
             noise = best.noise + REPORT_VARIANCE
             variance = weights.learn(texts, extras, tokens - best.tokens, noise, best.text_noise)
-            self._weight_store.save(changes, prompt.model, prompt.provider, weights)
-            self._correct_shares(changes, features, (tokens - best.tokens) / variance, variance)
+            self._weight_store.save(prompt.model, prompt.provider, weights)
+            self._correct_shares(features, (tokens - best.tokens) / variance, variance)
         cost = tokens - anchor.tokens - features.measured
         remainder = cost - weights.text.predict(texts) - weights.extra.predict(extras)
-        self._distribute(changes, prompt, anchor, weights, remainder)
-        self._record_prefix(changes, prompt, best, tokens)
+        self._distribute(prompt, anchor, weights, remainder)
+        self._record_prefix(prompt, best, tokens)
 
-    def _record_prefix(
-        self, changes: LedgerChanges, prompt: Prompt, best: PromptEstimate, tokens: int
-    ) -> None:
-        self._weight_store.save_toolset(changes, prompt.family, prompt.toolset_key, prompt.toolset)
-        changes.prefixes.append((prompt.prefix_keys[-1], prompt.toolset_key, tokens, round(best.loop)))
+    def _record_prefix(self, prompt: Prompt, best: PromptEstimate, tokens: int) -> None:
+        self._weight_store.save_toolset(prompt.family, prompt.toolset_key, prompt.toolset)
+        self._changes.prefixes.append((prompt.prefix_keys[-1], prompt.toolset_key, tokens, round(best.loop)))
 
-    def _correct_shares(
-        self, changes: LedgerChanges, features: FeatureSum, gain: float, variance: float
-    ) -> None:
+    def _correct_shares(self, features: FeatureSum, gain: float, variance: float) -> None:
         """Correct the measurements that an estimate was made from, each in proportion to its variance."""
         for (key, tokens, reasoning, deviation), times in features.shares:
             correction = times * deviation**2 * gain
             if abs(correction) >= 1:
                 rest = sqrt(max(0.0, 1 - deviation**2 / variance))
                 tokens = max(0, round(tokens + correction))
-                changes.measured.append((key, tokens, reasoning, deviation * rest))
+                self._changes.measured.append((key, tokens, reasoning, deviation * rest))
                 features.measured += times * correction
 
-    def _distribute(
-        self, changes: LedgerChanges, prompt: Prompt, anchor: Anchor, weights: Weights, remainder: float
-    ) -> None:
+    def _distribute(self, prompt: Prompt, anchor: Anchor, weights: Weights, remainder: float) -> None:
         """Distribute the unexplained tokens over the new messages and tools, and record each as measured.
 
         Each gets a part in proportion to its variance.
@@ -509,7 +478,7 @@ class Ledger:
         total = sum(variance for _, variance in new.values())
         if not new or remainder**2 > _LARGEST_REMAINDER**2 * total:
             return
-        changes.measured += [
+        self._changes.measured += [
             (
                 key,
                 max(0, round(tokens + remainder * variance / total)),

@@ -50,6 +50,7 @@ class WeightStore:
         self._store = store
         self._given_table = table
         self.version = -1  # of the cached weights in the store; before the first `refresh`, unknown
+        self._changes = LedgerChanges()
         self._weights: dict[tuple[str, str], Weights] = {}
         self._priors: dict[str, Weights] = {}
         self._stored: dict[str, bytes | None] = {}  # as last read or written, by name
@@ -72,6 +73,12 @@ class WeightStore:
             self.version = version
             if any(self._store.learned(name) != data for name, data in self._stored.items()):
                 self.reload()
+
+    def begin(self) -> LedgerChanges:
+        """Read what other processes have learned, and return an object that all changes are added to."""
+        self.refresh()
+        self._changes = LedgerChanges(self.version)
+        return self._changes
 
     def forget(self) -> None:
         """Drop the cached weights, so that those of the store are read."""
@@ -106,12 +113,12 @@ class WeightStore:
         """Return the latest providers of a model, the latest first."""
         return (self._read(f"providers {model}") or b"").decode().split("\n")
 
-    def add_provider(self, changes: LedgerChanges, model: str, provider: str) -> None:
+    def add_provider(self, model: str, provider: str) -> None:
         """Note that a provider has served a model. One without a name is forgotten when another has one."""
         previous = self.providers(model)
         if previous[0] != provider:
             latest = [provider, *(name for name in previous if name and name != provider)]
-            self._save(changes, f"providers {model}", "\n".join(latest[:_PROVIDER_LIMIT]).encode())
+            self._save(f"providers {model}", "\n".join(latest[:_PROVIDER_LIMIT]).encode())
 
     def _load(self, model: str, provider: str) -> Weights:
         family, prior = family_of(model), self.prior(model)
@@ -152,8 +159,8 @@ class WeightStore:
             self._stored[name] = self._store.learned(name)
         return self._stored[name]
 
-    def _save(self, changes: LedgerChanges, name: str, data: bytes) -> None:
-        self._stored[name] = changes.learned[name] = data
+    def _save(self, name: str, data: bytes) -> None:
+        self._stored[name] = self._changes.learned[name] = data
 
     def _update_text_weights(self, family: str, weights: Weights) -> None:
         text_weights = weights.text_weights
@@ -161,7 +168,7 @@ class WeightStore:
             self._text_weights[family] = text_weights
             self.revision += 1
 
-    def save(self, changes: LedgerChanges, model: str, provider: str, weights: Weights) -> None:
+    def save(self, model: str, provider: str, weights: Weights) -> None:
         """Change the weights of a model. Those of its text are shared by all models of its family."""
         family = family_of(model)
         rows = {
@@ -170,9 +177,9 @@ class WeightStore:
             f"scale {model}": weights.pack_scale(),
         }
         for name, data in rows.items():
-            self._save(changes, name, data)
+            self._save(name, data)
             if provider:
-                self._save(changes, scope_of(name, provider), data)
+                self._save(scope_of(name, provider), data)
         # The other models of the family load the new text weights when they are used next.
         self._weights = {(model, provider): weights}
         self._update_text_weights(family.name, weights)
@@ -189,10 +196,10 @@ class WeightStore:
         except msgspec.MsgspecError:
             return None
 
-    def save_toolset(self, changes: LedgerChanges, family: Family, key: bytes, toolset: Toolset) -> None:
+    def save_toolset(self, family: Family, key: bytes, toolset: Toolset) -> None:
         name = self._toolset_name(family, key)
         if self._store.toolset(name) is None:
-            changes.toolsets[name] = msgspec.msgpack.encode(toolset)
+            self._changes.toolsets[name] = msgspec.msgpack.encode(toolset)
 
     def _toolset_name(self, family: Family, key: bytes) -> str:
         return f"{self._text_name(family)} {key.hex()}"

@@ -16,7 +16,7 @@ import msgspec
 
 from tollbridge.clients.base import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.memory import CompatMemory, CompatStore
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.history.answer import AnswerParts
 from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder, detect_by_framing
@@ -401,7 +401,7 @@ class Bridge:
         toll: TokenAccounting | None = None,
         *,
         account: BillingAccount | None = None,
-        lessons: CompatStore | None = None,
+        lessons: CompatMemory | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self._client = gateway
