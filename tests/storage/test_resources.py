@@ -28,7 +28,7 @@ class Connections:
         connect = sqlite3.connect
 
         def open_connection(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            connection = connect(*arguments, **options)
+            connection: sqlite3.Connection = connect(*arguments, **options)
             self.opened.append(connection)
             return connection
 
@@ -52,9 +52,7 @@ async def test_an_engine_with_budgets_has_two_connections_one_writer_and_one_loc
 ) -> None:
     connections, before = Connections(monkeypatch), set(threading.enumerate())
     settings = Settings(budgets=BudgetSettings(day=Decimal(5)))
-    request = ChatRequest(
-        model="tollbridge/demo", messages=[Message(Role.USER, "Hello")], conversation="one"
-    )
+    request = ChatRequest(model="tollbridge/demo", messages=[Message(Role.USER, "Hello")], conversation="one")
     async with Gateway() as gateway:
         account = Account("work", gateway.url, "openresponses", "none")
         async with Engine.open(settings) as engine:
@@ -77,7 +75,7 @@ async def test_an_engine_with_budgets_has_two_connections_one_writer_and_one_loc
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
-async def test_the_sidecar_adds_two_threads_for_a_turn() -> None:
+async def test_the_sidecar_has_few_threads_after_a_turn() -> None:
     async with Editor() as editor, Gateway() as gateway:
         await editor.greet()
         account = {"baseUrl": gateway.url}
@@ -85,8 +83,8 @@ async def test_the_sidecar_adds_two_threads_for_a_turn() -> None:
         await editor.request("chat", {"account": account, "model": "tollbridge/demo", "messages": [message]})
         tasks = Path(f"/proc/{editor.process.pid}/task")
         # Beside the main thread: those that read and write the pipes, the event loop, the writer of the
-        # store, the background thread. Others of Python's default executor have read a file or a name.
-        assert len(list(tasks.iterdir())) <= 8
+        # store, and the background thread. A thread of the default executor may have resolved a name.
+        assert len(list(tasks.iterdir())) <= 7
 
 
 def test_only_the_storage_package_imports_sqlite3() -> None:

@@ -1,11 +1,12 @@
 """The store in one SQLite file, shared by all processes of a user, or in memory.
 
 One thread with one connection writes, in the order of the calls, because a write can wait for another
-process. Another connection reads, on the thread of the caller; in WAL mode it waits for no writer. A long
-report and a token count can need it at the same time: then the count uses the writer's connection, whose lock
-is held only for the milliseconds of a transaction. One lock file shows that the process is alive.
+process. A second connection reads: reports, and whatever is read while the first one is in a transaction. In
+WAL mode it waits for no writer. Short queries prefer the first connection, because every write makes the
+pages that the second one has cached invalid; they run on the caller's thread and wait for neither, except if
+a report and a transaction are going on, and then for the milliseconds of the transaction.
 
-In memory there is one connection for both, and no lock file.
+One lock file shows that the process is alive. In memory there is one connection for everything and no lock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -139,14 +140,17 @@ class _Access:
 
         With `reopen`, notice that the file was replaced. That takes longer than some queries.
         """
-        if not self.reader.lock.acquire(blocking=False):
-            return self.writer.query(statement, values)
+        database = self.writer
+        if not database.lock.acquire(blocking=False):
+            database = self.reader
+            if not database.lock.acquire(blocking=False):
+                return self.writer.query(statement, values)
         try:
             if reopen:
-                self.reader.reopen_if_replaced()
-            return [] if self.reader.is_missing else self.reader.query(statement, values)
+                database.reopen_if_replaced()
+            return [] if database.is_missing else database.query(statement, values)
         finally:
-            self.reader.lock.release()
+            database.lock.release()
 
     async def read(self, function: Callable[[Database], list[T]]) -> list[T]:
         """Read many rows on another thread. A file that does not exist has no rows."""
@@ -205,6 +209,7 @@ def _placeholders(values: Sequence[object]) -> str:
     return ",".join("?" * len(values))
 
 
+@cache
 def _insert(table: str, columns: Sequence[str], verb: str = "INSERT") -> str:
     return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({_placeholders(columns)})"
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from tollbridge.tokens.features import Features, TokenTable
+from tollbridge.tokens.features import ClusterWeights, Features, TokenTable
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.prediction import (
     NO_ANCHOR,
@@ -165,6 +165,10 @@ class Ledger:
         """Count the long texts of a message in advance. Thread-safe."""
         for text in long_texts(message):
             self.prepare_text(model, text)
+
+    def text_tokens(self, model: str, text: str) -> int:
+        """Count the tokens of a text."""
+        return round(ClusterWeights(self.text_weights(model)).total(self.prepare_text(model, text)))
 
     def text_weights(self, model: str) -> tuple[float, ...]:
         """Return the weights of a model's text features, until `revision` changes."""
