@@ -20,9 +20,10 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageTable
-from tollbridge.testing import FaultSettings, Gateway
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.store import Store
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.server import Gateway
 from tollbridge.types.events import Usage
 
 TURNS = int(os.environ.get("SOAK_TURNS", "20000"))
@@ -145,7 +146,7 @@ async def soak() -> bool:
             await server.send("initialize", {"protocolVersion": 1, "settings": {}})[1]
             samples = await _run_turns(server, gateway.url)
             await server.close()
-            return all([_judge_memory(samples), _judge_usage(gateway, Path(folder) / "tollbridge.db")])
+            return all([_judge_memory(samples), await _judge_usage(gateway, Path(folder) / "tollbridge.db")])
 
 
 async def _run_turns(server: Server, url: str) -> list[tuple[int, float]]:
@@ -182,10 +183,16 @@ def _judge_memory(samples: list[tuple[int, float]]) -> bool:
     return growth <= limit
 
 
-def _judge_usage(gateway: Gateway, database: Path) -> bool:
-    table = UsageTable(Database(database))
-    rows = table.since(0)
-    table.close()
+async def _read_rows(database: Path) -> list[UsageRow]:
+    store = await Store.open(f"sqlite:///{database}")
+    try:
+        return await store.usage.since(0)
+    finally:
+        await store.aclose()
+
+
+async def _judge_usage(gateway: Gateway, database: Path) -> bool:
+    rows = await _read_rows(database)
     recorded = Counter(row.usage for row in rows if row.usage.known)
     reported = Counter(answer.usage for answer in gateway.counted if answer.usage)
     incomplete = sum(row.incomplete for row in rows)

@@ -98,7 +98,7 @@ def _start_server(counter: Callable[[FrameType, str, Any], None]) -> tuple[Edito
 
 async def measure_turn() -> tuple[Counter[tuple[str, str]], list[str]]:
     """Return the switches of the second turn of a chat by caller and callee, and the names of its threads."""
-    from tollbridge.testing import Gateway
+    from tollbridge.testing.server import Gateway
 
     counter = SwitchCounter()
     threads_before = set(threading.enumerate())

@@ -13,6 +13,7 @@ import pytest
 
 from tests.canned_server import answering, http
 from tests.storage.locking import locked
+from tests.storage.stored import read_rows, read_status
 from tollbridge import (
     Account,
     Answer,
@@ -28,10 +29,13 @@ from tollbridge import (
     Settings,
 )
 from tollbridge.config.schema import BudgetSettings
-from tollbridge.storage.budgets import Budget, BudgetTable
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
-from tollbridge.testing import FaultSettings, Gateway
+from tollbridge.storage.budgets import Budget
+from tollbridge.storage.limits import Limits
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.sqlite import SqliteStore
+from tollbridge.storage.store import Store
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.server import Gateway
 from tollbridge.transport.files import database_file
 
 DEMO = "tollbridge/demo"
@@ -51,14 +55,14 @@ def request(text: str = "Hello", **fields: Any) -> ChatRequest:
 
 
 @asynccontextmanager
-async def open_engine(gateway: Gateway, **budgets: Any) -> AsyncIterator[Engine]:
+async def open_engine(gateway: Gateway, store: Store | None = None, **budgets: Any) -> AsyncIterator[Engine]:
     """Open an engine that retries at once, with these budgets."""
     account = Account("work", gateway.url, "openresponses", "none")
     settings = Settings(budgets=BudgetSettings(**budgets))
     retries = RetryPolicy(first=0.001, longest=0.01)
     async with (
         OpenResponsesClient(gateway.url, retries=retries) as client,
-        Engine.open(settings, client=client, account=account) as engine,
+        Engine.open(settings, client=client, account=account, store=store) as engine,
     ):
         yield engine
 
@@ -68,21 +72,13 @@ def responses(gateway: Gateway) -> int:
 
 
 def rows() -> list[UsageRow]:
-    table = UsageTable(Database(database_file()))
-    try:
-        return table.since(0)
-    finally:
-        table.close()
+    return read_rows(database_file())
 
 
 def spending(**filters: Any) -> tuple[Decimal | int, Decimal | int]:
     """Return what is spent and reserved."""
-    table = BudgetTable(Database(database_file()))
-    try:
-        [status] = table.status([Budget(name="day", limit=Decimal(1), **filters)])
-        return status.spent, status.reserved
-    finally:
-        table.close()
+    status = read_status(database_file(), Budget(name="day", limit=Decimal(1), **filters))
+    return status.spent, status.reserved
 
 
 async def ask(engine: Engine, chat: ChatRequest, **options: Any) -> Answer:
@@ -285,11 +281,12 @@ async def test_a_request_whose_price_is_not_known_is_sent_if_the_user_allows_it(
     assert spending() == (0, 0)
 
 
-async def test_a_database_that_cannot_be_written_refuses_requests(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tollbridge.storage.database.BUSY_TIMEOUT", 0.05)
-    async with Gateway() as gateway, open_engine(gateway, day=Decimal(5)) as engine:
+async def test_a_database_that_cannot_be_written_refuses_requests(folder: Path) -> None:
+    limits = Limits(busy_timeout=0.05)
+    async with (
+        Gateway() as gateway,
+        open_engine(gateway, SqliteStore(folder / "tollbridge.db", limits), day=Decimal(5)) as engine,
+    ):
         await engine.create(request())
         with locked(folder / "tollbridge.db"), pytest.raises(BudgetExceeded, match="cannot be checked"):
             await engine.create(request())
@@ -307,7 +304,7 @@ async def test_without_a_budget_nothing_is_reserved(monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise AssertionError("the budgets are used")
 
-    monkeypatch.setattr("tollbridge.engine.BudgetStore", fail)
+    monkeypatch.setattr("tollbridge.engine.BudgetRules", fail)
     async with Gateway() as gateway, open_engine(gateway) as engine:
         assert (await engine.create(request())).text
         assert await engine.budgets() == []

@@ -10,16 +10,15 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tollbridge.storage.budgets import Budget, BudgetStatus, BudgetTable
-from tollbridge.storage.database import Database
+from tests.storage.stored import read_status
+from tollbridge.storage.budgets import Budget, BudgetStatus
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.server import Gateway
@@ -133,19 +132,8 @@ async def run_worker(
     return outcomes
 
 
-@contextmanager
-def open_table(folder: Path) -> Iterator[BudgetTable]:
-    table = BudgetTable(Database(folder / "tollbridge.db"))
-    try:
-        yield table
-    finally:
-        table.close()
-
-
-def read_status(folder: Path) -> BudgetStatus:
-    with open_table(folder) as table:
-        [status] = table.status([Budget(name="day", limit=LIMIT)])
-        return status
+def read_budget(folder: Path) -> BudgetStatus:
+    return read_status(folder / "tollbridge.db", Budget(name="day", limit=LIMIT))
 
 
 async def test_a_budget_holds_for_concurrent_requests_of_several_processes(tmp_path: Path) -> None:
@@ -161,7 +149,7 @@ async def test_a_budget_holds_for_concurrent_requests_of_several_processes(tmp_p
         )
         # The reservations of the killed processes have lapsed, and a fifth process uses what is left: most
         # requests of the storm were refused while the others had reserved more than they used.
-        assert read_status(tmp_path).reserved == 0
+        assert read_budget(tmp_path).reserved == 0
         results.append(await run_worker("worker-5", gateway.url, tmp_path, requests=300, concurrency=10))
         # Refusals take no time, so the fifth can have used up its requests while the last ones that were sent
         # still hold reservations. The sixth sends one request after the other.
@@ -182,7 +170,7 @@ async def test_a_budget_holds_for_concurrent_requests_of_several_processes(tmp_p
         assert spent + reserved <= limit
         assert estimate <= LARGEST
         assert limit - spent - reserved < estimate, "refused although the budget allows it"
-    status = read_status(tmp_path)
+    status = read_budget(tmp_path)
     assert status.reserved == 0
     assert LIMIT - LARGEST < status.spent <= LIMIT
     assert status.spent >= charged

@@ -17,6 +17,7 @@ import pytest
 
 from tests.frontends.http.servers import local_server
 from tests.frontends.stdio.stdio_client import Editor
+from tests.storage.stored import open_database, open_store
 from tollbridge import (
     Account,
     Answer,
@@ -31,19 +32,13 @@ from tollbridge import (
 )
 from tollbridge.compat.profiles import find_quirks, profile_file, save_profile
 from tollbridge.protocols import Backend
-from tollbridge.storage.cache_tracker import CacheTable, Scope
-from tollbridge.storage.database import Database
-from tollbridge.testing import (
-    PROVIDER_CACHE,
-    AcceptedRequest,
-    Call,
-    CannedReply,
-    Gateway,
-    Say,
-    ScriptedAnswer,
-    Think,
-)
-from tollbridge.testing.refusals import RequestRejected
+from tollbridge.storage.rows import Scope
+from tollbridge.testing import Call
+from tollbridge.testing.prompt_cache import PROVIDER_CACHE
+from tollbridge.testing.refusals import CannedReply, RequestRejected
+from tollbridge.testing.requests import AcceptedRequest
+from tollbridge.testing.responses import Say, ScriptedAnswer, Think
+from tollbridge.testing.server import Gateway
 from tollbridge.transport.files import database_file
 from tollbridge.types.quirks import Quirks
 
@@ -361,9 +356,8 @@ async def test_no_text_of_a_prompt_is_stored(account: Account) -> None:
         await conversation.send_many(3)
         add_tool(conversation)
         await conversation.send()
-    rows = Database(database_file()).query(
-        "SELECT prompt, '' FROM sent_prompt UNION SELECT report, '' FROM cache_report"
-    )
+    with open_database(database_file()) as database:
+        rows = database.query("SELECT prompt, '' FROM sent_prompt UNION SELECT report, '' FROM cache_report")
     stored = b"".join(row[0] if isinstance(row[0], bytes) else row[0].encode() for row in rows)
     assert b"fetch_page" in stored, "names of tools are stored"
     for text in ("careful", "failing", "value_1", "computed", "of the project", "Step"):
@@ -373,10 +367,9 @@ async def test_no_text_of_a_prompt_is_stored(account: Account) -> None:
 async def test_only_the_last_prompt_of_a_conversation_is_kept(account: Account) -> None:
     async with Engine.open(Settings()) as engine:
         await Conversation(engine, account).send_many(5)
-    database = Database(database_file())
-    assert database.query("SELECT count(*) FROM sent_prompt") == [(1,)]
-    assert database.query("SELECT count(*) FROM cache_report") == [(5,)]
-    database.close()
+    with open_database(database_file()) as database:
+        assert database.query("SELECT count(*) FROM sent_prompt") == [(1,)]
+        assert database.query("SELECT count(*) FROM cache_report") == [(5,)]
 
 
 async def test_a_repeated_shorter_prompt_does_not_replace_the_longer_one(
@@ -398,13 +391,12 @@ async def test_a_repeated_shorter_prompt_does_not_replace_the_longer_one(
 async def test_reports_of_another_version_are_skipped(account: Account) -> None:
     async with Engine.open(Settings()) as engine:
         await Conversation(engine, account).send_many(1)
-    database = Database(database_file())
-    database.execute("UPDATE cache_report SET report = '{}', missed = 1")
-    database.execute("UPDATE sent_prompt SET prompt = x'00'")
-    table = CacheTable(database)
-    assert (table.find_report(), table.misses()) == (None, [])
-    assert table.find_prompts(Scope(account.base_url, account.name, "conversation-1")) == []
-    table.close()
+    with open_database(database_file()) as database:
+        database.execute("UPDATE cache_report SET report = '{}', missed = 1")
+        database.execute("UPDATE sent_prompt SET prompt = x'00'")
+    with open_store(database_file()) as store:
+        assert (await store.prompts.report(), await store.prompts.misses()) == (None, [])
+        assert store.prompts.find(Scope(account.base_url, account.name, "conversation-1")) == []
 
 
 async def test_reports_can_be_found_by_the_start_of_the_turn(account: Account) -> None:
@@ -413,12 +405,11 @@ async def test_reports_can_be_found_by_the_start_of_the_turn(account: Account) -
         await conversation.send_many(3)
         add_tool(conversation)
         await conversation.send()
-    table = CacheTable(Database(database_file()))
-    (miss,) = table.misses()
-    last = table.find_report()
-    assert last == miss == table.find_report(miss.turn[:8])
-    assert table.find_report("%") is None
-    table.close()
+    with open_store(database_file()) as store:
+        (miss,) = await store.prompts.misses()
+        last = await store.prompts.report()
+        assert last == miss == await store.prompts.report(miss.turn[:8])
+        assert await store.prompts.report("%") is None
 
 
 # --- The provider's own diagnosis ---

@@ -14,16 +14,17 @@ from aiohttp import web
 from tests.turns import Runner
 from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.config.schema import Account, ModelSettings, Settings
 from tollbridge.engine import Engine
-from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols import Backend, find_protocol
 from tollbridge.recorder.recording import read_recording
 from tollbridge.recorder.replay import replay_recording
 from tollbridge.testing.refusals import CannedReply
 from tollbridge.testing.requests import PromptSettings
 from tollbridge.testing.server import Gateway
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Role, Tool
 from tollbridge.types.models import OUTPUT_RESERVE

@@ -84,5 +84,5 @@ async def test_the_program_that_counts_runs(tmp_path: Path, monkeypatch: pytest.
     estimator = named["estimator"]
     assert named["before"].method == "estimated"
     assert estimator.estimate_text("openai/gpt-5", "hello") == 1
-    estimator.close()
+    await named["store"].aclose()
     assert (tmp_path / "tokens.db").exists()

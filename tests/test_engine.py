@@ -32,7 +32,8 @@ from tollbridge import (
     Tool,
     ToolResultPart,
 )
-from tollbridge.testing import FaultSettings, Gateway
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.server import Gateway
 
 DEMO = "tollbridge/demo"
 WEATHER = Tool(
@@ -330,7 +331,7 @@ async def test_a_change_of_settings_that_is_cancelled_leaves_no_client_open() ->
         learned = threading.Event()
         for connection in engine._connections._connections.values():
             assert connection.tokens is not None
-            connection.tokens._learner.submit(lambda: learned.wait(5))
+            connection.tokens._worker.submit(lambda: learned.wait(5))
         changing = asyncio.create_task(engine.change_settings({}))
         await asyncio.sleep(0.05)
         changing.cancel()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.storage.locking import locked
+from tests.storage.stored import create_database, open_estimator, open_store
 from tests.tokens.samples import (
     MODEL,
     PROSE,
@@ -27,7 +26,9 @@ from tests.tokens.samples import (
 )
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols.errors import error_from
-from tollbridge.storage.database import Database
+from tollbridge.storage.limits import Limits
+from tollbridge.storage.sqlite import SqliteTokens
+from tollbridge.tokens.records import LedgerChanges
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart
@@ -160,119 +161,138 @@ def test_the_warning_has_the_tokens_and_the_limit() -> None:
 
 
 def test_calibration_survives_a_restart(tmp_path: Path) -> None:
-    first = HybridTokenEstimator(tmp_path / "store.db")
     truth = hidden_count(request(MESSAGES))
-    first.calibrate(MODEL, MESSAGES, Usage(truth))
-    text = first.estimate_text(MODEL, PROSE)
-    first.close()
-    second = HybridTokenEstimator(str(tmp_path / "store.db"))
-    assert second.estimate_conversation(MODEL, MESSAGES).tokens == truth
-    assert second.estimate_text(MODEL, PROSE) == text
-    assert [accuracy.requests for accuracy in second.accuracy()] == [1]
-    second.close()
+    with open_estimator(tmp_path / "store.db") as first:
+        first.calibrate(MODEL, MESSAGES, Usage(truth))
+        text = first.estimate_text(MODEL, PROSE)
+    with open_estimator(tmp_path / "store.db") as second:
+        assert second.estimate_conversation(MODEL, MESSAGES).tokens == truth
+        assert second.estimate_text(MODEL, PROSE) == text
+        assert [accuracy.requests for accuracy in second.accuracy()] == [1]
 
 
 def test_estimators_with_the_same_file_share_what_they_learn(tmp_path: Path) -> None:
-    one, other = (HybridTokenEstimator(tmp_path / "store.db") for _ in range(2))
-    assert other.estimate_conversation(MODEL, MESSAGES).method == "estimated"
-    one.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
-    assert other.estimate_conversation(MODEL, MESSAGES).method == "actual"
-    one.close()
-    other.close()
+    with open_estimator(tmp_path / "store.db") as one, open_estimator(tmp_path / "store.db") as other:
+        assert other.estimate_conversation(MODEL, MESSAGES).method == "estimated"
+        one.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
+        assert other.estimate_conversation(MODEL, MESSAGES).method == "actual"
+
+
+def test_what_another_process_learns_during_a_calibration_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opening(number: int) -> ChatRequest:
+        return request([user(f"{number} {PROSE * 4}")])
+
+    def calibrate(estimator: HybridTokenEstimator, number: int) -> None:
+        usage = Usage(round(1.4 * hidden_count(opening(number))))
+        assert estimator.calibrate_request(opening(number), usage)
+
+    with open_estimator(tmp_path / "in turn.db") as alone:
+        for number in range(6):
+            calibrate(alone, number)
+        expected = alone.estimate_request(request(MESSAGES)).tokens
+    with open_estimator(tmp_path / "store.db") as one, open_estimator(tmp_path / "store.db") as other:
+        commit, conflicts = SqliteTokens.commit, list[bool]()
+
+        def commit_late(
+            tokens: SqliteTokens, changes: LedgerChanges, timeout: float | None = None
+        ) -> int | None:
+            if len(conflicts) % 2 == 0 and len(conflicts) < 6:
+                conflicts.append(True)  # the other one reads and writes between this one's read and write
+                calibrate(other, len(conflicts) - 1)
+            elif conflicts:
+                conflicts.append(False)
+            return commit(tokens, changes, timeout)
+
+        monkeypatch.setattr(SqliteTokens, "commit", commit_late)
+        for number in (1, 3, 5):
+            calibrate(one, number)
+        monkeypatch.undo()
+        # Both have learned from all six reports, in the order in which they were stored.
+        assert one.estimate_request(request(MESSAGES)).tokens == expected
+        assert other.estimate_request(request(MESSAGES)).tokens == expected
+        [accuracy] = one.accuracy()
+        assert accuracy.requests == 6
 
 
 def test_the_revision_changes_only_when_counts_change(tmp_path: Path) -> None:
-    one, other = (HybridTokenEstimator(tmp_path / "store.db") for _ in range(2))
-    for model in (MODEL, "openai/gpt-5"):
-        one.estimate_text(model, PROSE)
-    asked = request(MESSAGES)
-    one.estimate_request(asked)
-    before = one.revision
-    tracker = Database(tmp_path / "store.db")
-    tracker.execute("INSERT INTO outcome (model, method, plain, estimate, actual) VALUES ('m', 'x', 1, 1, 1)")
-    one.estimate_request(asked)
-    assert one.revision == before
-    # Learning overheads does not change exact counts.
-    exact = msgspec.structs.replace(asked, model="openai/gpt-5")
-    other.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
-    one.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
-    one.estimate_request(asked)
-    assert one.revision == before
-    other.calibrate_request(asked, Usage(hidden_count(asked)))
-    one.estimate_request(asked)
-    assert one.revision > before
-    for closable in (one, other, tracker):
-        closable.close()
+    with open_estimator(tmp_path / "store.db") as one, open_estimator(tmp_path / "store.db") as other:
+        for model in (MODEL, "openai/gpt-5"):
+            one.estimate_text(model, PROSE)
+        asked = request(MESSAGES)
+        one.estimate_request(asked)
+        before = one.revision
+        with open_store(tmp_path / "store.db") as store:
+            store.tokens.commit(LedgerChanges(outcomes=[("m", "hybrid", 1, 1, 1, "")]))
+        one.estimate_request(asked)
+        assert one.revision == before
+        # Learning overheads does not change exact counts.
+        exact = msgspec.structs.replace(asked, model="openai/gpt-5")
+        other.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
+        one.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
+        one.estimate_request(asked)
+        assert one.revision == before
+        other.calibrate_request(asked, Usage(hidden_count(asked)))
+        one.estimate_request(asked)
+        assert one.revision > before
 
 
 @pytest.mark.timed
 def test_a_locked_database_loses_one_calibration_and_delays_no_estimate(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tollbridge.storage.database.BUSY_TIMEOUT", 0.3)
-    estimator, asked = HybridTokenEstimator(tmp_path / "store.db"), request(MESSAGES)
-    lock = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    lock.execute("BEGIN IMMEDIATE")
-    with ThreadPoolExecutor(1) as threads, caplog.at_level(logging.WARNING):
-        learning = threads.submit(estimator.calibrate_request, asked, Usage(hidden_count(asked)))
-        while not learning.done():
-            started = time.monotonic()
-            assert estimator.estimate_request(asked).method == "estimated"
-            assert time.monotonic() - started < 0.2
-    assert "calibration from this request was not saved" in caplog.text
-    lock.execute("ROLLBACK")
-    lock.close()
-    # The database is still usable, for this process and the next.
-    assert estimator.calibrate_request(asked, Usage(hidden_count(asked)))
-    estimator.close()
-    again = HybridTokenEstimator(tmp_path / "store.db")
-    assert again.estimate_request(asked).method == "actual"
-    again.close()
+    path, asked = tmp_path / "store.db", request(MESSAGES)
+    create_database(path)
+    with open_estimator(path, Limits(busy_timeout=0.3)) as estimator:
+        with locked(path), ThreadPoolExecutor(1) as threads, caplog.at_level(logging.WARNING):
+            learning = threads.submit(estimator.calibrate_request, asked, Usage(hidden_count(asked)))
+            while not learning.done():
+                started = time.monotonic()
+                assert estimator.estimate_request(asked).method == "estimated"
+                assert time.monotonic() - started < 0.2
+        assert "calibration from this request was not saved" in caplog.text
+        # The database is still usable, for this process and the next.
+        assert estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+    with open_estimator(path) as again:
+        assert again.estimate_request(asked).method == "actual"
 
 
-@pytest.mark.parametrize("name", ["timeout", "patience"])
-def test_the_timeout_of_writes_can_be_set_under_both_names(tmp_path: Path, name: str) -> None:
-    estimator, asked = HybridTokenEstimator(tmp_path / "store.db", **{name: 0.0}), request(MESSAGES)
-    started = time.monotonic()
-    with locked(tmp_path / "store.db"):
-        estimator.calibrate_request(asked, Usage(hidden_count(asked)))
-    assert time.monotonic() - started < 5  # the default is 10 seconds
-    estimator.close()
-
-
-def test_lesson_is_the_old_name_of_revision() -> None:
-    estimator = HybridTokenEstimator()
-    for number in range(4):
-        estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES)) + number))
-        assert estimator.lesson == estimator.revision
+def test_the_timeout_of_writes_can_be_set(tmp_path: Path) -> None:
+    path, asked = tmp_path / "store.db", request(MESSAGES)
+    create_database(path)
+    with open_estimator(path, timeout=0.0) as estimator:
+        started = time.monotonic()
+        with locked(path):
+            estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+        assert time.monotonic() - started < 5  # the default is 10 seconds
 
 
 def test_reset_forgets_everything(tmp_path: Path) -> None:
-    estimator = HybridTokenEstimator(tmp_path / "store.db")
-    before = estimator.estimate_conversation(MODEL, MESSAGES)
-    estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
-    estimator.reset()
-    assert estimator.estimate_conversation(MODEL, MESSAGES) == before
-    assert estimator.accuracy() == []
-    estimator.close()
+    with open_estimator(tmp_path / "store.db") as estimator:
+        before = estimator.estimate_conversation(MODEL, MESSAGES)
+        estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
+        estimator.reset()
+        assert estimator.estimate_conversation(MODEL, MESSAGES) == before
+        assert estimator.accuracy() == []
 
 
 def test_without_a_usable_database_calibration_is_kept_in_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "store.db").mkdir()
-    with caplog.at_level(logging.WARNING):
-        estimator = HybridTokenEstimator(tmp_path / "store.db")
+    with open_estimator(tmp_path / "store.db") as estimator, caplog.at_level(logging.WARNING):
+        assert estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
+        assert estimator.estimate_conversation(MODEL, MESSAGES).method == "actual"
     assert "Cannot use the database" in caplog.text
-    assert estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
-    assert estimator.estimate_conversation(MODEL, MESSAGES).method == "actual"
 
 
 def test_a_database_that_fails_later_raises_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    estimator = HybridTokenEstimator(tmp_path / "store.db")
-    estimator.close()
+    create_database(tmp_path / "store.db")
+    with open_store(tmp_path / "store.db") as store:
+        estimator = HybridTokenEstimator(store.tokens)
     with caplog.at_level(logging.WARNING):
         assert estimator.estimate_conversation(MODEL, MESSAGES).tokens > 0
     assert "continuing without saved calibration" in caplog.text
@@ -284,22 +304,20 @@ def test_a_database_that_recovers_is_used_again(
 ) -> None:
     resource = pytest.importorskip("resource")
     monkeypatch.setattr("tollbridge.estimator._RETRY_SECONDS", 0.0)
-    estimator = HybridTokenEstimator(tmp_path / "store.db")
+    create_database(tmp_path / "store.db")
     usage = Usage(hidden_count(request(MESSAGES)))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with caplog.at_level(logging.WARNING):
+    with open_estimator(tmp_path / "store.db") as estimator, caplog.at_level(logging.WARNING):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # no file can grow: as on a full disk
         try:
             for _ in range(3):
                 estimator.calibrate(MODEL, MESSAGES, usage)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caplog.text.count("continuing without saved calibration") == 1
-    assert estimator.calibrate(MODEL, MESSAGES, usage)
-    estimator.close()
-    again = HybridTokenEstimator(tmp_path / "store.db")
-    assert again.estimate_conversation(MODEL, MESSAGES).method == "actual"
-    again.close()
+        assert caplog.text.count("continuing without saved calibration") == 1
+        assert estimator.calibrate(MODEL, MESSAGES, usage)
+    with open_estimator(tmp_path / "store.db") as again:
+        assert again.estimate_conversation(MODEL, MESSAGES).method == "actual"
 
 
 def test_warm_loads_the_vocabularies_of_models() -> None:
@@ -309,17 +327,18 @@ def test_warm_loads_the_vocabularies_of_models() -> None:
 
 
 def test_threads_can_share_an_estimator(tmp_path: Path) -> None:
-    estimator = HybridTokenEstimator(tmp_path / "store.db")
     asked = [request([user(f"Question {number}. {PROSE}")]) for number in range(40)]
+    with open_estimator(tmp_path / "store.db") as estimator:
 
-    def calibrate(item: ChatRequest) -> bool:
-        estimator.estimate_text(MODEL, PROSE * 2)
-        return estimator.calibrate_request(item, Usage(hidden_count(item)))
+        def calibrate(item: ChatRequest) -> bool:
+            estimator.estimate_text(MODEL, PROSE * 2)
+            return estimator.calibrate_request(item, Usage(hidden_count(item)))
 
-    with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(calibrate, asked))
-    assert {estimator.estimate_request(item).method for item in asked} == {"actual"}
-    estimator.close()
+        with ThreadPoolExecutor(8) as threads:
+            assert all(threads.map(calibrate, asked))
+        assert {estimator.estimate_request(item).method for item in asked} == {"actual"}
+        [accuracy] = estimator.accuracy()
+        assert accuracy.requests == 40
 
 
 def test_counted_content_is_not_kept_in_memory() -> None:
@@ -340,7 +359,7 @@ def test_counted_content_is_not_kept_in_memory() -> None:
 
 def test_the_name_of_a_provider_can_be_any_text(tmp_path: Path) -> None:
     asked = ChatRequest(model="hidden/model", messages=(Message(Role.USER, (TextPart("Hello. " * 50),)),))
-    with closing(HybridTokenEstimator(tmp_path / "store.db")) as estimator:
+    with open_estimator(tmp_path / "store.db") as estimator:
         tokens = estimator.estimate_request(asked).tokens + 1
         for provider in ("a\nb", "\ud800", "x" * 100_000, ""):
             assert estimator.calibrate_request(asked, Usage(tokens), provider=provider)

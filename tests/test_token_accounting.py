@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from tests.storage.locking import locked
+from tests.storage.stored import create_database, open_estimator
 from tests.turns import Runner
 from tollbridge.clients.protocols import ChatCompletionsClient, OpenResponsesClient
-from tollbridge.estimator import NEAR, HybridTokenEstimator, TokenAccounting
+from tollbridge.estimator import NEAR, HybridTokenEstimator
 from tollbridge.testing.server import Gateway
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.events import Usage
@@ -117,7 +118,7 @@ async def test_the_gateway_is_asked_for_a_new_conversation_in_the_background() -
     estimator = HybridTokenEstimator()
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         toll = TokenAccounting(estimator, client)
-        toll.estimate(request(QUESTION), None)
+        await toll.measure(request(QUESTION), None)
         await gateway.wait_for_request()
         await asyncio.gather(*toll._count_requests)
         truth = await client.input_tokens(request(QUESTION))
@@ -135,7 +136,7 @@ async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str
     ):
         toll = TokenAccounting(HybridTokenEstimator(), client)
         for _ in range(3):
-            toll.estimate(request(QUESTION), None)
+            await toll.measure(request(QUESTION), None)
             await asyncio.gather(*toll._count_requests)
         await toll.aclose()
         assert len(gateway.requests) == asked
@@ -145,7 +146,7 @@ async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_m
     toll = TokenAccounting(HybridTokenEstimator())
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         asked = request(QUESTION)
-        before = toll.estimate(asked, None)
+        before = await toll.measure(asked, None)
         truth = await client.input_tokens(asked)
         assert toll.estimator.counted(asked, truth)
         answer = await client.create(asked)
@@ -158,14 +159,13 @@ async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_m
 
 async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Path) -> None:
     """Another process holds the file until the turn has ended, and a while longer."""
-    with closing(HybridTokenEstimator(tmp_path / "store.db")) as estimator:
+    with open_estimator(tmp_path / "store.db") as estimator:
+        create_database(tmp_path / "store.db")
         toll = TokenAccounting(estimator, short_lived=True)
         async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-            with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
+            with locked(tmp_path / "store.db"):
                 turn = await Runner(client, tokens=toll).run(request(QUESTION), lambda parts: None)
                 assert estimator.estimate_request(request(QUESTION)).method == "estimated"
-                other.execute("ROLLBACK")
         await toll.aclose(within=30)
         again = estimator.estimate_request(request(QUESTION))
     assert turn.usage is not None
@@ -196,7 +196,7 @@ async def test_behind_turns_only_what_may_be_long_is_estimated_beforehand(
     text: str, window: int | None, verdict: str | None
 ) -> None:
     toll = TokenAccounting(HybridTokenEstimator(), short_lived=True)
-    preflight = toll.estimate(request(Message(Role.USER, text)), window)
+    preflight = await toll.measure(request(Message(Role.USER, text)), window)
     assert (preflight.verdict if preflight else None) == verdict
     await toll.aclose()
 
@@ -220,7 +220,7 @@ async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
 @pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 5, 5)])
 async def test_where_the_gateway_counted_nothing_the_estimate_warns(usage: Usage | None) -> None:
     toll = TokenAccounting(HybridTokenEstimator())
-    preflight = toll.estimate(request(QUESTION), 100)
+    preflight = await toll.measure(request(QUESTION), 100)
     assert preflight is not None
     assert preflight.warning is not None
     assert toll.warning(usage, 100, preflight) == preflight.warning

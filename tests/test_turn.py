@@ -12,7 +12,7 @@ import pytest
 from tests.canned_server import answering, http
 from tests.turns import Runner
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
 from tollbridge.history.parts import INVALID
 from tollbridge.policy.limits import DEFAULT_MAX_TOKENS, OutputLimit

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.storage.stored import read_rows
 from tests.turns import Runner
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.protocols import AiSdkClient, OpenResponsesClient
 from tollbridge.protocols import BACKENDS, Backend
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
-from tollbridge.storage.tracker import open_tracker
+from tollbridge.storage.sqlite import SqliteStore
+from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
@@ -37,14 +37,6 @@ def open_client(backend: Backend, gateway: Gateway) -> GatewayClient:
     return AiSdkClient(url, timeouts=timeouts, retries=retries)
 
 
-def read_rows(path: Path) -> list[UsageRow]:
-    table = UsageTable(Database(path))
-    try:
-        return table.since(0)
-    finally:
-        table.close()
-
-
 CASES = [
     (scenario, backend)
     for scenario in sorted(SCENARIOS)
@@ -58,7 +50,8 @@ async def test_the_rows_add_up_to_what_the_gateway_counted(
     scenario: str, backend: Backend, tmp_path: Path
 ) -> None:
     settings = FaultSettings(stall_seconds=2, pace=0.001)
-    tracker = open_tracker(tmp_path / "store.db")
+    store = SqliteStore(tmp_path / "store.db")
+    tracker = UsageTracker(store.usage)
     messages = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Hello"))
     request = ChatRequest(model="tollbridge/demo", messages=messages)
     async with Gateway(scenario=scenario, settings=settings) as gateway:
@@ -68,7 +61,7 @@ async def test_the_rows_add_up_to_what_the_gateway_counted(
                     async with Runner(client, tracker).turn(request) as turn:
                         async for _ in turn.batches():
                             pass
-        tracker.close()
+        store.close()
         counted = list(gateway.counted)
         attempts = [request for request in gateway.requests if not request.path.startswith("/moved")]
     rows = read_rows(tmp_path / "store.db")

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.store import Store
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.events import Usage
@@ -111,13 +111,12 @@ async def run_worker(name: str, kind: str, url: str, folder: Path) -> None:
     await errors
 
 
-def read_rows(folder: Path) -> list[UsageRow]:
-    table = UsageTable(Database(folder / "tollbridge.db"))
-    try:
-        table.mark_interrupted()
-        return table.since(0)
-    finally:
-        table.close()
+async def read_rows(folder: Path) -> list[UsageRow]:
+    store = await Store.open(f"sqlite:///{folder / 'tollbridge.db'}")
+    await store.usage.sums((), 0, 0)  # marks the rows of the killed processes
+    rows = await store.usage.since(0)
+    await store.aclose()
+    return rows
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit of the file size")
@@ -133,7 +132,7 @@ async def test_the_gateways_count_equals_the_ledgers(tmp_path: Path) -> None:
         await asyncio.gather(*(work() for _ in range(3)))
         counted = list(gateway.counted)
     assert len(counted) > 1500
-    rows = read_rows(tmp_path)
+    rows = await read_rows(tmp_path)
     assert {row.outcome for row in rows} == {"completed", "failed", "cancelled", "interrupted"}
     for name, kind in WORKERS.items():
         own = [row for row in rows if row.account == name]

@@ -7,11 +7,11 @@ from typing import Any
 
 from tollbridge.answer import Answer
 from tollbridge.clients.observer import Observer
-from tollbridge.compat.profiles import CompatMemory, CompatStore
-from tollbridge.estimator import TokenAccounting
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.history.answer import AnswerEvents
 from tollbridge.request_context import RequestContext, StreamClient
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event
@@ -28,7 +28,7 @@ class Runner:
         tokens: TokenAccounting | None = None,
         *,
         account: BillingAccount | None = None,
-        compat: CompatStore | None = None,
+        compat: CompatMemory | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.tracker = tracker or UsageTracker()

@@ -17,8 +17,7 @@ from rich.table import Table
 
 from bench.targets import at_most, exit_if_missed
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import LedgerTables
+from tollbridge.storage.sqlite import SqliteStore
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import Message, Role, TextPart
 
@@ -70,21 +69,21 @@ def main() -> list[str]:
     table = Table("operation", "", title="A database of 100,000 requests")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "store.db"
-        estimator = HybridTokenEstimator(path)
+        store = SqliteStore(path)
+        estimator = HybridTokenEstimator(store.tokens)
         started = time.process_time()
         known = fill(estimator, rng)
         spent = 1e6 * (time.process_time() - started) / REQUESTS
         table.add_row("record a request, CPU µs", f"{spent:.0f}")
         size = sum(file.stat().st_size for file in path.parent.iterdir()) / 1e6
         table.add_row("size of all files, MB", f"{size:.1f}")
-        tables = LedgerTables(Database(path))
         keys = [random.Random(number).randbytes(16) for number in range(40)]
-        lookup = _microseconds(lambda: tables.prefixes(keys))
+        lookup = _microseconds(lambda: store.tokens.prefixes(keys))
         table.add_row("look up 40 prefixes, µs", f"{lookup:.0f}")
         for label, prompt in _prompts(known, rng):
             micros = _microseconds(lambda prompt=prompt: estimator.estimate_conversation(MODEL, prompt))  # type: ignore[misc]
             table.add_row(f"estimate {label}, µs", f"{micros:.0f}")
-        estimator.close()
+        store.close()
     Console(width=120).print(table)
     missed = at_most("size of all files", size, SIZE_TARGET_MB, " MB")
     return [*missed, *at_most("look up 40 prefixes", lookup, LOOKUP_TARGET_US, " µs")]

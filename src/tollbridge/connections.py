@@ -10,9 +10,11 @@ import msgspec
 
 from tollbridge.clients.base import ClientOptions, GatewayClient
 from tollbridge.config.schema import Account
-from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols import find_protocol
-from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT
+from tollbridge.storage.limits import LIMITS
+from tollbridge.storage.worker import WRITE_TIMEOUT, WorkerThread
+from tollbridge.token_accounting import TokenAccounting
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -32,6 +34,7 @@ class ConnectionPool:
         estimator: Returns the token estimator of all connections.
         client: Use this client for all accounts. It is not closed.
         short_lived: For programs that run a few turns and exit: see `TokenAccounting`.
+        worker: The thread that learns from the usage of turns.
     """
 
     def __init__(
@@ -41,7 +44,9 @@ class ConnectionPool:
         *,
         client: GatewayClient | None = None,
         short_lived: bool = False,
+        worker: WorkerThread | None = None,
     ) -> None:
+        self._worker = worker
         self._open_client = open_client
         self._estimator = estimator
         self._client = client
@@ -96,7 +101,7 @@ class ConnectionPool:
     async def _close(self, connection: Connection) -> None:
         try:
             if connection.tokens is not None:
-                await connection.tokens.aclose(BUSY_TIMEOUT if self._short_lived else WRITE_TIMEOUT)
+                await connection.tokens.aclose(LIMITS.busy_timeout if self._short_lived else WRITE_TIMEOUT)
         finally:
             if connection.client is not self._client:
                 await connection.client.aclose()
@@ -105,7 +110,7 @@ class ConnectionPool:
         if not client.protocol.reports_model:
             return None
         counter = None if client.protocol.counter is None or self._short_lived else client
-        return TokenAccounting(self._estimator(), counter, short_lived=self._short_lived)
+        return TokenAccounting(self._estimator(), counter, short_lived=self._short_lived, worker=self._worker)
 
 
 def open_client(

@@ -28,13 +28,8 @@ from tollbridge.catalog.models import (
 )
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.observer import Observer
-from tollbridge.compat.profiles import (
-    CompatMemory,
-    LessonStore,
-    UnreadableProfile,
-    find_quirks,
-    profile_folder,
-)
+from tollbridge.compat.memory import CompatMemory
+from tollbridge.compat.profiles import UnreadableProfile, find_quirks, profile_folder
 from tollbridge.config.accounts import named_account, resolve_account
 from tollbridge.config.headers import find_secret_headers, plain_headers
 from tollbridge.config.keys import find_key
@@ -51,23 +46,27 @@ from tollbridge.policy.limits import OutputLimit
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.request_context import ForwardedBody, RequestContext
-from tollbridge.storage.budgets import BudgetStatus, BudgetStore
+from tollbridge.storage.budgets import BudgetStatus
 from tollbridge.storage.cache_tracker import CacheTracker
-from tollbridge.storage.database import wait_for_write
-from tollbridge.storage.reports import BudgetState, UsageReader, UsageReport, UsageTotals
-from tollbridge.storage.tables import UsageRow
-from tollbridge.storage.tracker import (
-    BillingAccount,
-    UsageTracker,
-    open_tracker,
+from tollbridge.storage.reports import (
+    BudgetState,
+    Dimension,
+    UsageGroup,
+    UsageReport,
+    UsageReports,
+    UsageTotals,
 )
+from tollbridge.storage.rows import StoredReport, UsageRow
+from tollbridge.storage.store import BudgetStore, Store, open_store
+from tollbridge.storage.tracker import BillingAccount, UsageTracker
+from tollbridge.storage.worker import WorkerThread
 from tollbridge.transport.files import catalog_folder, config_file, database_file
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, Message, Role
 from tollbridge.types.models import Model
-from tollbridge.types.quirks import LearnedQuirks, Quirks
+from tollbridge.types.quirks import LearnedQuirks, Lesson, Quirks
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +77,8 @@ _SHORT_LIVED_WAIT = 1.0
 _LESSONS_TIMEOUT = 0.1
 # Seconds that a request with budgets waits until the package of prices is loaded, once.
 _PRICES_TIMEOUT = 5.0
+# Seconds that closing waits until the background thread has made its explanations.
+_WORKER_TIMEOUT = 1.0
 # Seconds that the gateway has to count the tokens of a request. After that, they are estimated.
 COUNT_TIMEOUT = 5.0
 
@@ -100,7 +101,7 @@ class Engine:
         self,
         load: Callable[[], LoadedSettings | Settings],
         *,
-        database: Path | None = None,
+        store: Store | None = None,
         client: GatewayClient | None = None,
         account: Account | None = None,
         catalog: Catalog | None = None,
@@ -115,23 +116,28 @@ class Engine:
         self._loaded: LoadedSettings | Settings | None = None  # set once they could be read
         self._settings_file = Path()
         self._file_stamp: tuple[int, int] | None = None  # of the settings file, when it was read
-        self._database = database
+        # Without a store, nothing is written, and there is nothing to read.
+        self._is_persistent = store is not None
+        self._store = open_store(":memory:") if store is None else store
         self._client = client
         self._default_account = account
         self._profile_folder = profile_folder()
         self.catalog = catalog or Catalog()
-        self.compat = compat or CompatMemory(self._find_quirks, LessonStore(database) if database else None)
+        self.compat = compat or CompatMemory(self._find_quirks, store.lessons if store else None)
         self._estimator = estimator
         self._usage = usage
-        self._usage_reader: UsageReader | None = None
+        self._reports: UsageReports | None = None
         self._cache_tracker: CacheTracker | None = None
-        self._budgets: BudgetStore | None = None
+        self._warned_budgets: set[tuple[str, float]] = set()  # whose warning was logged: name and start
+        self._worker = WorkerThread("background")  # learns from usage, and explains cache misses
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
-        if compat is None:
-            self._closing.callback(self.compat.close)
         self._connections = ConnectionPool(
-            self.open_client, lambda: self.estimator, client=client, short_lived=short_lived
+            self.open_client,
+            lambda: self.estimator,
+            client=client,
+            short_lived=short_lived,
+            worker=self._worker,
         )
         self._reported: set[str] = set()
         self._token_refresher = TokenRefresher()
@@ -155,6 +161,7 @@ class Engine:
         on_models_changed: Callable[[str], object] | None = None,
         retries: RetryPolicy | None = None,
         persistent: bool = True,
+        store: Store | None = None,
         short_lived: bool = False,
     ) -> Engine:
         """Return an engine, to be used in `async with`.
@@ -175,6 +182,7 @@ class Engine:
             retries: When failed requests are sent again; by default as `RetryPolicy()` says.
             persistent: Whether usage, learned data and model lists are stored on disk. Budgets need it: if
                 the settings have one and this is false, requests raise `RequestError`.
+            store: Use this store, whatever `persistent` is. It is not closed.
             short_lived: For programs that run a few turns and exit: loading and learning delay no turn.
         """
 
@@ -183,9 +191,10 @@ class Engine:
                 return config
             return load_settings(options, config=config, editor=editor)
 
-        return cls(
+        own_store = open_store(f"sqlite:///{database_file()}") if persistent and store is None else None
+        engine = cls(
             load,
-            database=database_file() if persistent else None,
+            store=own_store or store,
             client=client,
             account=account,
             catalog=catalog or Catalog(catalog_folder() if persistent else None, on_models_changed),
@@ -195,6 +204,9 @@ class Engine:
             retries=retries,
             short_lived=short_lived,
         )
+        if own_store is not None:
+            engine._closing.push_async_callback(own_store.aclose)
+        return engine
 
     async def __aenter__(self) -> Self:
         return self
@@ -210,6 +222,10 @@ class Engine:
                 await self._bills.aclose()
             await self.catalog.aclose()
             await self._connections.aclose()
+            if self._cache_tracker is not None:
+                self._cache_tracker.finish()
+                await asyncio.to_thread(self._worker.close, _WORKER_TIMEOUT)
+            self._worker.close(0)
         finally:
             await self._closing.aclose()
 
@@ -330,7 +346,7 @@ class Engine:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
             facts = await self._model_facts(request.model, client, account)
-            await wait_for_write(self.compat.load(), _LESSONS_TIMEOUT)
+            await self.compat.refresh(_LESSONS_TIMEOUT)
             learned = self.compat.recall(client.base_url, request.model, request)
             recording = self._start_recording(request, client, account, facts, source, learned)
             context = self._make_context(
@@ -420,6 +436,7 @@ class Engine:
                 model_output=facts.model.max_output_tokens,
                 estimate=self.estimator.estimate_request,
                 over_budget=over_budget,
+                warned=self._warned_budgets,
             )
         return RequestContext(
             client=client,
@@ -472,8 +489,8 @@ class Engine:
         """The token estimator, opened on first use."""
         if self._estimator is None:
             timeout = _SHORT_LIVED_WAIT if self._short_lived else None
-            self._estimator = HybridTokenEstimator(self._database, timeout=timeout)
-            self._closing.callback(self._estimator.close)
+            tokens = self._store.tokens if self._is_persistent else None
+            self._estimator = HybridTokenEstimator(tokens, timeout=timeout)
         return self._estimator
 
     def count(self, model: str, items: Iterable[str | Message]) -> list[int]:
@@ -518,9 +535,27 @@ class Engine:
     def usage(self) -> UsageTracker:
         """The usage of all requests of this engine, opened on first use."""
         if self._usage is None:
-            self._usage = UsageTracker() if self._database is None else open_tracker(self._database)
-            self._closing.callback(self._usage.close)
+            self._usage = UsageTracker(self._store.usage if self._is_persistent else None)
         return self._usage
+
+    async def usage_sums(self, by: Sequence[Dimension], since: float, until: float) -> list[UsageGroup]:
+        """Add up the recorded usage of all programs in a period.
+
+        Attempts whose prices were not known at the time have the current ones of the stored model lists.
+
+        Args:
+            by: The dimensions to group by, such as `day` and `model`.
+            since: The start of the period, in seconds since the epoch.
+            until: Its end, not included.
+
+        Raises:
+            StoreUnusable: The database cannot be read.
+        """
+        return await self._store.usage.sums(by, since, until, CachedPrices(catalog_folder()))
+
+    async def has_usage(self, account: str) -> bool:
+        """Return whether a request of the account with this name or base URL is recorded."""
+        return await self._store.usage.has_account(account)
 
     async def usage_report(self, days: int = 30) -> UsageReport:
         """Return the recorded usage of all programs, as sums by day, model and conversation.
@@ -531,7 +566,7 @@ class Engine:
         Raises:
             StoreUnusable: The database cannot be read.
         """
-        report = await asyncio.to_thread(self._open_usage_reader().read, days)
+        report = await self._open_reports().read(days)
         budgets = [BudgetState.of(status) for status in await self.budgets()]
         return report.with_budgets(budgets) if budgets else report
 
@@ -541,16 +576,13 @@ class Engine:
         Raises:
             StoreUnusable: The database cannot be read.
         """
-        return await asyncio.to_thread(self._open_usage_reader().spending, conversation)
+        return await self._open_reports().spending(conversation)
 
-    def _open_usage_reader(self) -> UsageReader:
-        if self._usage_reader is None:
+    def _open_reports(self) -> UsageReports:
+        if self._reports is None:
             folder = catalog_folder()
-            self._usage_reader = UsageReader(
-                self._database, lambda: CachedPrices(folder), self.estimator.accuracy
-            )
-            self._closing.callback(self._usage_reader.close)
-        return self._usage_reader
+            self._reports = UsageReports(self._store, lambda: CachedPrices(folder), self.estimator.accuracy)
+        return self._reports
 
     async def credits(self, account: Account | str | None = None) -> Credits:
         """Return the balance of an account at a gateway that sells credits.
@@ -580,25 +612,57 @@ class Engine:
     def cache_tracker(self) -> CacheTracker:
         """Explains what prompt caches did for the requests of this engine. Opened on first use."""
         if self._cache_tracker is None:
-            self._cache_tracker = CacheTracker(self._database)
-            self._closing.callback(self._cache_tracker.close)
+            prompts = self._store.prompts if self._is_persistent else None
+            self._cache_tracker = CacheTracker(prompts, self._worker)
         return self._cache_tracker
+
+    async def cache_report(self, turn: str | None = None) -> StoredReport | None:
+        """Return what the prompt cache did for a turn, by the start of its id; by default the last one.
+
+        Raises:
+            StoreUnusable: The database cannot be read.
+        """
+        return await self._store.prompts.report(turn)
+
+    async def cache_misses(self, limit: int) -> list[StoredReport]:
+        """Return the latest requests that missed the prompt cache, the newest first.
+
+        Raises:
+            StoreUnusable: The database cannot be read.
+        """
+        return await self._store.prompts.misses(limit=limit)
+
+    async def lessons(self) -> list[Lesson]:
+        """Return what was learned from rejected requests, by all programs, in order of its confirmation.
+
+        Raises:
+            StoreUnusable: The database cannot be read.
+        """
+        return await self._store.lessons.load()
+
+    async def forget_lessons(self, selects: Callable[[Lesson], bool]) -> list[Lesson]:
+        """Delete the stored lessons that a function selects, and return them.
+
+        Raises:
+            StoreUnusable: The database cannot be written.
+        """
+        lessons = [lesson for lesson in await self.lessons() if selects(lesson)]
+        if lessons:
+            await self._store.lessons.change((), lessons)
+        return lessons
 
     async def budgets(self) -> list[BudgetStatus]:
         """Return what is spent and reserved of each budget, except those of single conversations."""
         budgets = list_budgets(self.settings.budgets)
-        return await asyncio.wrap_future(self._budget_store().status(budgets)) if budgets else []
+        return await self._budget_store().status(budgets) if budgets else []
 
     def _budget_store(self) -> BudgetStore:
-        if self._budgets is None:
-            if self._database is None:
-                raise RequestError(
-                    "Budgets need the database. Remove `budgets` from the settings, or open the engine with "
-                    "persistent=True."
-                )
-            self._budgets = BudgetStore(self._database)
-            self._closing.callback(self._budgets.close)
-        return self._budgets
+        if not self._is_persistent:
+            raise RequestError(
+                "Budgets need the database. Remove `budgets` from the settings, or open the engine with "
+                "persistent=True."
+            )
+        return self._store.budgets
 
     # --- Clients ---
 

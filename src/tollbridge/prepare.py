@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from tollbridge.compat.profiles import CompatStore, describe_lesson, uses_feature
+from tollbridge.compat.lessons import describe_lesson, uses_feature
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitted_fields
 from tollbridge.estimator import Preflight
 from tollbridge.history.answer import AnswerEvents
@@ -44,7 +45,7 @@ class PreparedRequest:
         self,
         request: ChatRequest,
         base_url: str,
-        compat: CompatStore,
+        compat: CompatMemory,
         capabilities: Capabilities | None = None,
         learned: LearnedQuirks | None = None,
         *,

@@ -9,14 +9,14 @@ from typing import Protocol as TypingProtocol
 import msgspec
 
 from tollbridge.clients.observer import Observer, Observers
-from tollbridge.compat.profiles import CompatMemory, CompatStore
-from tollbridge.estimator import TokenAccounting
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.observers.budget import BudgetRules
 from tollbridge.policy.limits import OutputLimit
 from tollbridge.protocols.protocol import Protocol
 from tollbridge.storage.cache_tracker import CacheTracker
-from tollbridge.storage.tables import UsageRow
+from tollbridge.storage.rows import UsageRow
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.types.events import Event
 from tollbridge.types.messages import ChatRequest, Message, Role
 from tollbridge.types.models import Capabilities, Prices
@@ -115,7 +115,7 @@ class RequestContext(msgspec.Struct, kw_only=True, frozen=True):
     prices: Prices | None = None
     find_prices: Callable[[], Prices | None] | None = None
     conversation: str | None = None
-    compat: CompatStore = msgspec.field(default_factory=CompatMemory)
+    compat: CompatMemory = msgspec.field(default_factory=CompatMemory)
     learned: LearnedQuirks | None = None
     usage: UsageTracker = msgspec.field(default_factory=UsageTracker)
     on_record: Callable[[UsageRow], object] | None = None

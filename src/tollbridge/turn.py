@@ -16,7 +16,7 @@ from tollbridge.lifecycle import Lifecycle
 from tollbridge.observers.budget import BudgetObserver
 from tollbridge.prepare import PreparedRequest
 from tollbridge.request_context import RequestContext
-from tollbridge.storage.database import wait_for_write
+from tollbridge.storage.worker import wait_for_write
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (
     Data,

@@ -19,7 +19,9 @@ from tests.interop.node import installed
 from workshop.node import environment
 
 from tollbridge.cli.agents import AGENTS, ServerAddress, write_setup
-from tollbridge.testing import AcceptedRequest, Call, Say, ScriptedAnswer
+from tollbridge.testing import Call
+from tollbridge.testing.requests import AcceptedRequest
+from tollbridge.testing.responses import Say, ScriptedAnswer
 
 MODEL = "tollbridge/demo"
 TASK = "In notes.txt, replace the word red by green. Then check the file."

@@ -27,13 +27,13 @@ from tests.agents.agents import (
 )
 from tests.agents.tap import Tap
 from tests.frontends.http.servers import local_server
+from tests.storage import stored
 
-from tollbridge.local import LocalModel
+from tollbridge.local.process import LocalModel
 from tollbridge.protocols import Backend
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
-from tollbridge.testing import Gateway
+from tollbridge.storage.rows import UsageRow
 from tollbridge.testing.catalog import find_model
+from tollbridge.testing.server import Gateway
 from tollbridge.transport.files import database_file
 from tollbridge.types.events import Usage
 
@@ -130,11 +130,7 @@ def count_tokens(usage: Usage) -> tuple[int | None, int | None, int]:
 
 def read_rows() -> list[UsageRow]:
     """Return the recorded requests, from the database."""
-    table = UsageTable(Database(database_file()))
-    try:
-        return table.since(0)
-    finally:
-        table.close()
+    return stored.read_rows(database_file())
 
 
 def price(usage: Usage) -> Decimal:

@@ -9,11 +9,11 @@ import click
 import pytest
 from tests.cli.cli_process import Result, tollbridge
 from tests.storage.locking import locked
+from tests.storage.stored import create_database
 
 from tollbridge.cli.connection import Session, pick_model
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
-from tollbridge.storage.database import Database
 from tollbridge.testing.server import Gateway
 from tollbridge.types.media import draw_png
 
@@ -383,7 +383,7 @@ async def test_invalid_unicode_in_a_prompt_is_replaced() -> None:
 
 @pytest.mark.timed
 async def test_a_locked_database_does_not_delay_the_answer(tmp_path: Path) -> None:
-    Database(tmp_path / "tollbridge.db").close()
+    create_database(tmp_path / "tollbridge.db")
     async with Gateway() as gateway:
         with locked(tmp_path / "tollbridge.db"):
             started = time.monotonic()

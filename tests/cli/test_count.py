@@ -13,6 +13,7 @@ from tests.tokens.samples import PROSE, assistant, request, system, user
 from tollbridge.cli.count import count_text, plot, read_request
 from tollbridge.cli.prompt import PROMPT_LIMIT
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.storage.sqlite import SqliteStore
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import RequestError
 from tollbridge.types.events import Usage
@@ -115,7 +116,8 @@ async def test_the_count_of_a_conversation_shows_its_parts(tmp_path: Path) -> No
 
 
 async def test_the_accuracy_of_earlier_estimates_is_shown(tmp_path: Path) -> None:
-    estimator = HybridTokenEstimator(tmp_path / "tollbridge.db")
+    store = SqliteStore(tmp_path / "tollbridge.db")
+    estimator = HybridTokenEstimator(store.tokens)
     messages = [system(PROSE * 3)]
     for turn in range(4):
         messages += [user(f"Question {turn}: {PROSE}")]
@@ -124,7 +126,7 @@ async def test_the_accuracy_of_earlier_estimates_is_shown(tmp_path: Path) -> Non
         messages += [assistant("Yes.")]
     assert estimator.calibrate(GPT, messages[:-1], Usage(tokens + 3))
     assert not estimator.calibrate(GPT, [user(f"Another. {PROSE}")], Usage(1_000_000))
-    estimator.close()
+    store.close()
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     result = await tollbridge("accuracy", env=env)
     assert (result.code, result.err) == (0, "")

@@ -9,7 +9,7 @@ from tollbridge.config.errors import SettingsUnusable
 from tollbridge.config.keyring import KeyringUnusable
 from tollbridge.local.process import LocalModelFailed
 from tollbridge.protocols import all_protocols
-from tollbridge.storage.database import StoreBusy, StoreUnusable
+from tollbridge.storage.store import StoreBusy, StoreUnusable
 from tollbridge.types.errors import (
     BridgeError,
     Kind,

@@ -9,7 +9,8 @@ import pytest
 from tests.cli.cli_process import tollbridge
 
 from tollbridge import Account, ChatRequest, Engine, Message, Role, Settings, Tool
-from tollbridge.testing import PROVIDER_CACHE, Gateway
+from tollbridge.testing.prompt_cache import PROVIDER_CACHE
+from tollbridge.testing.server import Gateway
 
 SYSTEM = "Read the file before you change it, and say why you do so.\n" * 150
 

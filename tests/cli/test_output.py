@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tests.cli.cli_process import tollbridge
+from tests.storage.stored import write_rows
 from tests.turns import answer_of
 
 from tollbridge.cli.output import Column, describe_answer, fit_columns, to_json
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.storage.rows import UsageRow
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import Disconnected, RateLimited, StreamError
 from tollbridge.types.events import (
@@ -54,14 +54,13 @@ def test_an_empty_column_is_not_shown() -> None:
 
 
 def fill_usage(folder: Path) -> None:
-    table = UsageTable(Database(folder / "tollbridge.db"))
     usage, now = Usage(12_345_678, 123_456, None, 9_876_543), time.time()
     models = ("anthropic/claude-sonnet-4.5", "openai/gpt-5.4")
     rows = [
         UsageRow(started=now, model=model, outcome="completed", usage=usage, first=1.2) for model in models
     ]
-    table.put([*rows, UsageRow(started=now, model="openai/gpt-5.4", outcome="failed")])
-    table.close()
+    failed = UsageRow(started=now, model="openai/gpt-5.4", outcome="failed")
+    write_rows(folder / "tollbridge.db", *rows, failed)
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 120])

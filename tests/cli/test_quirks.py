@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.cli.cli_process import tollbridge
 
-from tollbridge.compat.profiles import describe_quirks, save_profile
+from tollbridge.compat.lessons import describe_quirks
+from tollbridge.compat.profiles import save_profile
 from tollbridge.testing.server import Gateway
 from tollbridge.types.quirks import Quirks
 

@@ -18,11 +18,11 @@ import aiohttp
 import pytest
 from tests.cli.cli_process import PROGRAM, environment, tollbridge
 from tests.frontends.stdio.stdio_client import Editor, Refusal
+from tests.storage.stored import write_rows
 
 from tollbridge.cli.usage import _total_line
-from tollbridge.storage.database import Database
 from tollbridge.storage.reports import UsageTotals
-from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.storage.rows import UsageRow
 from tollbridge.testing.server import Gateway
 from tollbridge.types.events import Usage
 
@@ -33,9 +33,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def put(tmp_path: Path, *rows: UsageRow) -> None:
-    table = UsageTable(Database(tmp_path / "tollbridge.db"))
-    table.put(rows)
-    table.close()
+    write_rows(tmp_path / "tollbridge.db", *rows)
 
 
 def at(day: str, model: str = "m", usage: Usage = Usage(100, 10, 110, 50), **fields: Any) -> UsageRow:  # noqa: B008
@@ -124,11 +122,9 @@ async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
 
 
 async def test_days_limits_the_days_shown(tmp_path: Path) -> None:
-    table = UsageTable(Database(tmp_path / "tollbridge.db"))
     now = time.time()
     for days in (0, 1, 5):
-        table.put([UsageRow(started=now - days * 86_400, model=f"m{days}", outcome="completed")])
-    table.close()
+        put(tmp_path, UsageRow(started=now - days * 86_400, model=f"m{days}", outcome="completed"))
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     lines = (await tollbridge("usage", "--json", "--days", "2", env=env)).out.splitlines()
     assert [json.loads(line)["model"] for line in lines] == ["m0", "m1"]

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
+from tests.storage.stored import open_database, open_store
 
-from tollbridge.compat.profiles import (
-    LIFETIME,
-    MODEL_LIMIT,
-    CompatMemory,
-    LessonStore,
-    conversation_digest,
-    forget_lessons,
-    read_lessons,
-)
-from tollbridge.storage.database import MIGRATIONS
-from tollbridge.storage.tables import LESSON_LIMIT
+from tollbridge.compat.lessons import LIFETIME, conversation_digest
+from tollbridge.compat.memory import MODEL_LIMIT, CompatMemory
+from tollbridge.config.schema import Settings
+from tollbridge.engine import Engine
+from tollbridge.storage.limits import LIMITS
+from tollbridge.storage.sqlite import SqliteStore
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role
 from tollbridge.types.quirks import Evidence, Hypothesis, LearnedQuirks, Quirks, Scope
 
@@ -138,96 +133,80 @@ def test_a_conversation_is_recognized_by_its_first_user_message() -> None:
     assert conversation_digest(ChatRequest(model="m", messages=())) != conversation_digest(start)
 
 
-@pytest.mark.io
+def stored_subjects(path: Path) -> list[str]:
+    with open_store(path) as store:
+        return [lesson.subject for lesson in store.lessons.load().result(10)]
+
+
 def test_the_number_of_lessons_is_bounded_in_memory_and_in_the_database(tmp_path: Path) -> None:
-    memory = CompatMemory(store=LessonStore(tmp_path / "store.db"))
-    accept(memory, ask(), *(omits(f"field{number}") for number in range(LESSON_LIMIT + 10)))
-    memory.close()
-    lessons = read_lessons(tmp_path / "store.db")
-    assert len(lessons) == LESSON_LIMIT == len(memory.lessons(URL, ask()))
-    assert lessons[-1].subject == f"field{LESSON_LIMIT + 9}"
+    with open_store(tmp_path / "store.db") as store:
+        memory = CompatMemory(store=store.lessons)
+        accept(memory, ask(), *(omits(f"field{number}") for number in range(LIMITS.lessons + 10)))
+    subjects = stored_subjects(tmp_path / "store.db")
+    assert len(subjects) == LIMITS.lessons == len(memory.lessons(URL, ask()))
+    assert subjects[-1] == f"field{LIMITS.lessons + 9}"
 
 
-@pytest.mark.io
-def test_lessons_wait_while_the_database_cannot_be_used(tmp_path: Path) -> None:
+async def test_lessons_wait_while_the_database_cannot_be_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "data"
     folder.write_text("in the way")
-    memory = CompatMemory(store=LessonStore(folder / "store.db"))
-    accept(memory, ask(), omits("top_p"))
-    failed = memory.load()
-    assert failed is not None
-    assert failed.result(5) is None
-    assert memory.recall(URL, "m").quirks.without == {"top_p"}
-    folder.unlink()
-    accept(memory, ask(), omits("metadata"))
-    memory.close()
-    assert {lesson.subject for lesson in read_lessons(folder / "store.db")} == {"top_p", "metadata"}
+    with open_store(folder / "store.db") as store:
+        memory = CompatMemory(store=store.lessons)
+        accept(memory, ask(), omits("top_p"))
+        await memory.refresh(5)
+        assert caplog.text.count("what is learned about servers is not stored") == 1
+        assert memory.recall(URL, "m").quirks.without == {"top_p"}
+        folder.unlink()
+        accept(memory, ask(), omits("metadata"))
+    assert set(stored_subjects(folder / "store.db")) == {"top_p", "metadata"}
 
 
-@pytest.mark.io
-def test_a_corrupt_database_is_replaced(tmp_path: Path) -> None:
+async def test_a_corrupt_database_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(b"not a database" * 100)
-    memory = CompatMemory(store=LessonStore(path))
-    loaded = memory.load()
-    assert loaded is not None
-    assert loaded.result(5) == []
-    accept(memory, ask(), omits("top_p"))
-    memory.close()
-    assert [lesson.subject for lesson in read_lessons(path)] == ["top_p"]
+    with open_store(path) as store:
+        memory = CompatMemory(store=store.lessons)
+        await memory.refresh(5)
+        assert memory.lessons(URL, ask()) == []
+        accept(memory, ask(), omits("top_p"))
+    assert stored_subjects(path) == ["top_p"]
 
 
-@pytest.mark.io
-def test_the_table_is_added_to_a_database_of_an_earlier_version(tmp_path: Path) -> None:
+async def test_forgetting_deletes_the_selected_lessons(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    version = next(number for number, script in enumerate(MIGRATIONS) if "CREATE TABLE lesson" in script)
-    with sqlite3.connect(path) as connection:
-        for script in MIGRATIONS[:version]:
-            connection.executescript(script)
-        connection.execute(f"PRAGMA user_version = {version}")
-    memory = CompatMemory(store=LessonStore(path))
-    accept(memory, ask(), omits("top_p"))
-    memory.close()
-    assert [lesson.subject for lesson in read_lessons(path)] == ["top_p"]
-
-
-@pytest.mark.io
-def test_forgetting_deletes_the_selected_lessons(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    assert forget_lessons(path, lambda _: True) == []
+    async with Engine.open(Settings(), store=SqliteStore(path)) as engine:
+        assert await engine.forget_lessons(lambda _: True) == []
     assert not path.exists()
-    memory = CompatMemory(store=LessonStore(path))
-    accept(memory, ask(), omits("top_p"), omits("metadata"))
-    memory.close()
-    assert [each.subject for each in forget_lessons(path, lambda each: each.number == 1)] == ["top_p"]
-    assert [each.subject for each in read_lessons(path)] == ["metadata"]
+    with open_store(path) as store:
+        accept(CompatMemory(store=store.lessons), ask(), omits("top_p"), omits("metadata"))
+        async with Engine.open(Settings(), store=store) as engine:
+            forgotten = await engine.forget_lessons(lambda each: each.number == 1)
+    assert [each.subject for each in forgotten] == ["top_p"]
+    assert stored_subjects(path) == ["metadata"]
 
 
-@pytest.mark.io
 def test_a_model_name_that_is_not_valid_text_does_not_stop_the_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    memory = CompatMemory(store=LessonStore(path))
-    accept(memory, ask(model="\udcff"), omits("top_p"))
-    accept(memory, ask(), omits("metadata"))
-    memory.close()
-    assert [lesson.subject for lesson in read_lessons(path)] == ["metadata"]
+    with open_store(path) as store:
+        memory = CompatMemory(store=store.lessons)
+        accept(memory, ask(model="\udcff"), omits("top_p"))
+        accept(memory, ask(), omits("metadata"))
+    assert stored_subjects(path) == ["metadata"]
 
 
-@pytest.mark.io
 @pytest.mark.parametrize("change", ["value = '7'", "feature = 'colour'", "feature = 'refused', value = '{}'"])
-def test_a_lesson_that_is_not_valid_in_this_version_has_no_effect(change: str, tmp_path: Path) -> None:
+async def test_a_lesson_that_is_not_valid_in_this_version_has_no_effect(change: str, tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    memory = CompatMemory(store=LessonStore(path))
     evidence = Evidence("words", "Unexpected role", 400)
     system = Hypothesis("system", "developer", "system", "model", evidence)
-    accept(memory, ask(), system, omits("metadata"))
-    memory.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE lesson SET {change} WHERE feature = 'system'")
-    memory = CompatMemory(store=LessonStore(path))
-    loading = memory.load()
-    assert loading is not None
-    loading.result(5)
-    assert memory.recall(URL, "m", ask()) == LearnedQuirks(Quirks(without=frozenset({"metadata"})))
-    accept(memory, ask())
-    memory.close()
+    with open_store(path) as store:
+        accept(CompatMemory(store=store.lessons), ask(), system, omits("metadata"))
+    with open_database(path) as database:
+        database.execute(f"UPDATE lesson SET {change} WHERE feature = 'system'")
+    with open_store(path) as store:
+        memory = CompatMemory(store=store.lessons)
+        await memory.refresh(5)
+        assert memory.recall(URL, "m", ask()) == LearnedQuirks(Quirks(without=frozenset({"metadata"})))
+        accept(memory, ask())

@@ -327,7 +327,7 @@ async def test_a_damaged_row_is_ignored() -> None:
 async def test_a_running_engine_notices_what_another_process_has_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tollbridge.compat.profiles._RELOAD_INTERVAL", 0.0)
+    monkeypatch.setattr("tollbridge.compat.memory._RELOAD_INTERVAL", 0.0)
     async with (
         Gateway(reject=rejecting("temperature")) as gateway,
         Engine.open({"base_url": gateway.url}) as engine,

@@ -9,7 +9,7 @@ from tests.turns import Runner
 
 from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollbridge.compat.known_servers import known_quirks
 from tollbridge.compat.profiles import (
     UnreadableProfile,
     apply_findings,
     find_quirks,
-    known_quirks,
     load_profile,
     profile_file,
     profile_folder,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from tollbridge.compat.profiles import known_quirks, load_known_servers, recognize_server
+from tollbridge.compat.known_servers import known_quirks, load_known_servers, recognize_server
 
 NAMES = {
     "Vercel AI Gateway",

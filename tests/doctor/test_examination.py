@@ -12,7 +12,8 @@ import pytest
 from tests.turns import Runner
 
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, apply_findings
+from tollbridge.compat.memory import CompatMemory
+from tollbridge.compat.profiles import apply_findings
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import STEPS, Examination, check_models

@@ -6,7 +6,9 @@ import pytest
 from tests.turns import Runner
 
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, apply_findings, known_quirks
+from tollbridge.compat.known_servers import known_quirks
+from tollbridge.compat.memory import CompatMemory
+from tollbridge.compat.profiles import apply_findings
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination

@@ -7,7 +7,7 @@ from typing import Any
 from tests.turns import Runner
 
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.session import ProbeSession
 from tollbridge.testing.server import Gateway

@@ -12,7 +12,9 @@ import psutil
 import pytest
 from tests.editors.neovim import neovim
 
-from tollbridge.testing import AcceptedRequest, Gateway, Say, ScriptedAnswer, Think
+from tollbridge.testing.requests import AcceptedRequest
+from tollbridge.testing.responses import Say, ScriptedAnswer, Think
+from tollbridge.testing.server import Gateway
 
 MODEL = "tollbridge/demo"
 LONG = "word " * 5000

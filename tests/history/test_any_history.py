@@ -13,7 +13,7 @@ from tests.history.random_histories import HERE, MODEL, Maker
 from tests.turns import Runner
 
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.schema import CreateBody

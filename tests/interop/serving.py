@@ -12,7 +12,7 @@ from tests.frontends.http.servers import local_server
 
 from tollbridge.engine import Engine
 from tollbridge.protocols import Backend
-from tollbridge.testing import Gateway
+from tollbridge.testing.server import Gateway
 
 MODEL = "tollbridge/demo"
 PROTOCOLS: tuple[Backend, ...] = ("openresponses", "chat-completions", "anthropic-messages")

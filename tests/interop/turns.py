@@ -8,7 +8,8 @@ from tests.turns import Runner
 
 from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, find_quirks
+from tollbridge.compat.memory import CompatMemory
+from tollbridge.compat.profiles import find_quirks
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
 from tollbridge.transport.retry import RetryPolicy

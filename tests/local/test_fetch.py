@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tollbridge.local import fetch
-from tollbridge.local.process import SMOLLM2, LocalModelFailed, PinnedModel, models_folder
+from tollbridge.local.process import SMOLLM2, LocalModelFailed, PinnedModel, fetch, models_folder
 
 CONTENT = b"GGUF" + bytes(range(256)) * 1000
 

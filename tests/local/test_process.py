@@ -106,7 +106,7 @@ async def test_ctrl_c_does_not_reach_the_server() -> None:
 
 PARENT = """
 import asyncio, os
-from tollbridge.local import LocalModel
+from tollbridge.local.process import LocalModel
 async def main():
     async with LocalModel(context=512):
         print("ready", flush=True)

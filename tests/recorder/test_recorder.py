@@ -17,7 +17,7 @@ from tests.turns import Runner, completed
 from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.connections import open_client
 from tollbridge.protocols import BACKENDS
 from tollbridge.recorder.limits import LIMITS, RecorderLimits

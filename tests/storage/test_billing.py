@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.storage.stored import read_rows
 from tollbridge import Account, ChatRequest, Engine, Message, NotFound, Role, Settings
 from tollbridge.clients.protocols import AiSdkClient
 from tollbridge.observers.bills import PENDING_LIMIT, BillLookup
 from tollbridge.protocols.billing import Credits, Generation
-from tollbridge.storage.tables import UsageRow
-from tollbridge.storage.tracker import UsageTracker, open_tracker
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.sqlite import SqliteStore
+from tollbridge.storage.tracker import UsageTracker
 from tollbridge.types.errors import BridgeError, Disconnected
 from tollbridge.types.events import Billing, Cost, Usage
 
@@ -139,26 +141,16 @@ async def wait_for_bill(path: Path) -> UsageRow:
     """Read the database until the row of the only attempt has a bill."""
     async with asyncio.timeout(10):
         while True:
-            rows = await asyncio.to_thread(_read_rows, path)
+            rows = await asyncio.to_thread(read_rows, path)
             if rows and rows[0].billed is not None:
                 return rows[0]
             await asyncio.sleep(0.02)
 
 
-def _read_rows(path: Path) -> list[UsageRow]:
-    from tollbridge.storage.database import Database
-    from tollbridge.storage.tables import UsageTable
-
-    table = UsageTable(Database(path))
-    try:
-        return table.since(0)
-    finally:
-        table.close()
-
-
 async def test_the_cost_of_a_cut_stream_is_asked_for_later_and_delays_no_turn(tmp_path: Path) -> None:
     path = tmp_path / "usage.db"
-    tracker = open_tracker(path)
+    store = SqliteStore(path)
+    tracker = UsageTracker(store.usage)
     async with gateway() as server, Engine.open(Settings(), persistent=False, usage=tracker) as engine:
         server.cut = True
         await engine.models(account(server))
@@ -176,7 +168,7 @@ async def test_the_cost_of_a_cut_stream_is_asked_for_later_and_delays_no_turn(tm
         }
         row = await wait_for_bill(path)
         [record] = tracker.records
-    tracker.close()
+    store.close()
     assert set(server.asked) == {GENERATION}
     assert 2 <= len(server.asked) <= 3
     assert server.keys == {f"Bearer {KEY}"}
@@ -189,14 +181,15 @@ async def test_the_cost_of_a_cut_stream_is_asked_for_later_and_delays_no_turn(tm
 
 
 async def test_a_row_that_has_a_bill_keeps_it(tmp_path: Path) -> None:
-    tracker = open_tracker(tmp_path / "usage.db")
+    store = SqliteStore(tmp_path / "usage.db")
+    tracker = UsageTracker(store.usage)
     row = UsageRow(key="k", turn="k", started=1.0, model=MODEL, outcome="completed", billed=Decimal("0.1"))
     for billed in ("0.1", "0.2"):
         written = tracker.amend(UsageRow(**{**_fields(row), "billed": Decimal(billed)}))
         assert written is not None
-        await asyncio.wrap_future(written)
-    tracker.close()
-    assert [each.billed for each in _read_rows(tmp_path / "usage.db")] == [Decimal("0.1")]
+        await written
+    store.close()
+    assert [each.billed for each in read_rows(tmp_path / "usage.db")] == [Decimal("0.1")]
 
 
 def _fields(row: UsageRow) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.stored import write_rows
 from tollbridge.storage import budgets as module
-from tollbridge.storage.budgets import Budget, BudgetStore, BudgetTable, CostEstimate, start_of_period
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.storage._sqlite_file import Database
+from tollbridge.storage.budgets import Budget, BudgetStatus, CostEstimate, start_of_period
+from tollbridge.storage.limits import LIMITS, Limits
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.sqlite import SqliteStore
 from tollbridge.types.errors import BudgetExceeded
 
 DAY = Budget(name="day", limit=Decimal(1))
@@ -33,11 +36,38 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tollbridge.db"
 
 
+class Budgets:
+    """The budgets of a store, for a thread that waits for each result."""
+
+    def __init__(self, path: Path, limits: Limits = LIMITS) -> None:
+        self.store = SqliteStore(path, limits)
+
+    def reserve(
+        self,
+        row: UsageRow,
+        estimate: CostEstimate,
+        budgets: Sequence[Budget],
+        requests_per_minute: int = 0,
+        *,
+        over_budget: bool = False,
+    ) -> int:
+        reserving = self.store.budgets.reserve(
+            row, estimate, budgets, requests_per_minute, over_budget=over_budget
+        )
+        return reserving.result(30)
+
+    def settle(self, key: str, cost: Decimal) -> None:
+        self.store.budgets.settle(key, cost).result(30)
+
+    def status(self, budgets: Sequence[Budget]) -> list[BudgetStatus]:
+        return self.store.budgets.status(budgets).result(30)
+
+
 @pytest.fixture
-def table(path: Path) -> Iterator[BudgetTable]:
-    table = BudgetTable(Database(path))
+def table(path: Path) -> Iterator[Budgets]:
+    table = Budgets(path)
     yield table
-    table.close()
+    table.store.close()
 
 
 def row(key: str, **fields: object) -> UsageRow:
@@ -45,20 +75,20 @@ def row(key: str, **fields: object) -> UsageRow:
     return UsageRow(key=key, turn=key, **values)  # type: ignore[arg-type]
 
 
-def figures(table: BudgetTable, budget: Budget = DAY) -> tuple[Decimal | int, Decimal | int]:
+def figures(table: Budgets, budget: Budget = DAY) -> tuple[Decimal | int, Decimal | int]:
     """Return what is spent and reserved."""
     [status] = table.status([budget])
     return status.spent, status.reserved
 
 
-def test_what_is_reserved_is_not_spent_until_it_is_settled(table: BudgetTable) -> None:
+def test_what_is_reserved_is_not_spent_until_it_is_settled(table: Budgets) -> None:
     table.reserve(row("a"), ESTIMATE, [DAY])
     assert figures(table) == (0, Decimal("0.2"))
     table.settle("a", Decimal("0.15"))
     assert figures(table) == (Decimal("0.15"), 0)
 
 
-def test_a_reservation_that_does_not_fit_is_refused_with_all_figures(table: BudgetTable) -> None:
+def test_a_reservation_that_does_not_fit_is_refused_with_all_figures(table: Budgets) -> None:
     for key in "abcd":
         table.reserve(row(key), ESTIMATE, [DAY])
     table.settle("a", Decimal("0.3"))
@@ -72,20 +102,20 @@ def test_a_reservation_that_does_not_fit_is_refused_with_all_figures(table: Budg
         assert amount in error.message
 
 
-def test_what_fits_exactly_is_allowed(table: BudgetTable) -> None:
+def test_what_fits_exactly_is_allowed(table: Budgets) -> None:
     for key in "abcde":
         table.reserve(row(key), ESTIMATE, [DAY])
     assert figures(table) == (0, 1)
 
 
-def test_a_request_is_reserved_in_all_budgets_or_in_none(table: BudgetTable) -> None:
+def test_a_request_is_reserved_in_all_budgets_or_in_none(table: Budgets) -> None:
     small = Budget(name="conversation", limit=Decimal("0.1"), conversation="c")
     with pytest.raises(BudgetExceeded, match=r"budgets\.conversation"):
         table.reserve(row("a", conversation="c"), ESTIMATE, [DAY, small])
     assert figures(table) == (0, 0)
 
 
-def test_the_output_is_limited_to_what_is_left(table: BudgetTable) -> None:
+def test_the_output_is_limited_to_what_is_left(table: Budgets) -> None:
     estimate = CostEstimate(
         prompt=Decimal("0.1"), output_token=Decimal("0.0001"), output_tokens=64_000, least_tokens=1_000
     )
@@ -94,7 +124,7 @@ def test_the_output_is_limited_to_what_is_left(table: BudgetTable) -> None:
     assert figures(table) == (0, 1)
 
 
-def test_a_limited_output_leaves_some_of_a_large_budget(table: BudgetTable) -> None:
+def test_a_limited_output_leaves_some_of_a_large_budget(table: Budgets) -> None:
     estimate = CostEstimate(output_token=Decimal("0.0001"), output_tokens=64_000, least_tokens=1_000)
     budget = Budget(name="day", limit=Decimal(4))  # 40,000 tokens
     assert table.reserve(row("a"), estimate, [budget]) == module.LIMITED_OUTPUT
@@ -102,34 +132,30 @@ def test_a_limited_output_leaves_some_of_a_large_budget(table: BudgetTable) -> N
     assert table.reserve(row("c"), estimate, [budget]) == 40_000 - 2 * module.LIMITED_OUTPUT
 
 
-def test_the_user_can_exceed_a_budget_and_it_is_counted(table: BudgetTable) -> None:
+def test_the_user_can_exceed_a_budget_and_it_is_counted(table: Budgets) -> None:
     budget = Budget(name="day", limit=Decimal("0.1"))
     assert table.reserve(row("a"), ESTIMATE, [budget], over_budget=True) == 1_000
     assert figures(table, budget) == (0, Decimal("0.2"))
 
 
-def test_absurd_prices_do_not_overflow_a_sum(table: BudgetTable) -> None:
+def test_absurd_prices_do_not_overflow_a_sum(table: Budgets) -> None:
     estimate = CostEstimate(prompt=Decimal("1e30"), output_token=Decimal("1e30"), output_tokens=1)
     for key in "abc":
         table.reserve(row(key), estimate, [DAY], over_budget=True)
     assert figures(table)[1] > 1_000
 
 
-def test_requests_of_programs_without_a_budget_count(path: Path, table: BudgetTable) -> None:
-    usage = UsageTable(Database(path))
-    usage.put([row("a", outcome="completed", cost=Decimal("0.4")), row("b", cost=None)])
+def test_requests_of_programs_without_a_budget_count(path: Path, table: Budgets) -> None:
     billed = {"outcome": "completed", "cost": Decimal("0.5"), "billed": Decimal("0.3")}
-    usage.put([row("c", **billed)])
-    usage.close()
+    completed = row("a", outcome="completed", cost=Decimal("0.4"))
+    write_rows(path, completed, row("b", cost=None), row("c", **billed))
     assert figures(table) == (Decimal("0.7"), 0)
 
 
-def test_a_charge_that_is_known_later_replaces_the_estimate(path: Path, table: BudgetTable) -> None:
+def test_a_charge_that_is_known_later_replaces_the_estimate(path: Path, table: Budgets) -> None:
     table.reserve(row("a"), ESTIMATE, [DAY])
     table.settle("a", Decimal("0.2"))
-    usage = UsageTable(Database(path))
-    usage.put([row("a", outcome="cancelled", billed=Decimal("0.11"))])
-    usage.close()
+    write_rows(path, row("a", outcome="cancelled", billed=Decimal("0.11")))
     assert figures(table) == (Decimal("0.11"), 0)
 
 
@@ -142,7 +168,7 @@ def test_a_charge_that_is_known_later_replaces_the_estimate(path: Path, table: B
         (Budget(name="d", limit=DAY.limit, since=2.0**40), "0"),
     ],
 )
-def test_a_budget_counts_only_what_falls_under_it(table: BudgetTable, budget: Budget, spent: str) -> None:
+def test_a_budget_counts_only_what_falls_under_it(table: Budgets, budget: Budget, spent: str) -> None:
     rows = {
         row("a", account="work", base_url="https://b.example/v1"): "0.2",
         row("b", account="home", base_url="https://a.example/v1"): "0.3",
@@ -154,7 +180,7 @@ def test_a_budget_counts_only_what_falls_under_it(table: BudgetTable, budget: Bu
     assert figures(table, budget) == (Decimal(spent), 0)
 
 
-def test_too_many_requests_within_a_minute_are_refused(table: BudgetTable) -> None:
+def test_too_many_requests_within_a_minute_are_refused(table: Budgets) -> None:
     now = time.time()
     table.reserve(row("old", started=now - 61), ESTIMATE, [], 2)
     table.reserve(row("a", started=now), ESTIMATE, [], 2)
@@ -169,8 +195,8 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from tests.storage.test_budgets import BudgetTable, Database, LONG, row
-table = BudgetTable(Database(Path(sys.argv[1])))
+from tests.storage.test_budgets import Budgets, LONG, row
+table = Budgets(Path(sys.argv[1]))
 table.reserve(row("a", started=time.time() - 1), LONG, [])
 print("reserved", flush=True)
 time.sleep(60)
@@ -178,7 +204,7 @@ time.sleep(60)
 
 
 @pytest.mark.io
-def test_the_reservation_of_a_killed_process_lapses(path: Path, table: BudgetTable) -> None:
+def test_the_reservation_of_a_killed_process_lapses(path: Path, table: Budgets) -> None:
     root = str(Path(__file__).parents[2])
     with subprocess.Popen([sys.executable, "-c", HOLDER, path, root], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -194,15 +220,16 @@ def test_the_reservation_of_a_killed_process_lapses(path: Path, table: BudgetTab
     # The prompt, and the output of the second before it was killed, of the seconds until the gateway notices,
     # and of those between two notes that the process is alive: 1,600 tokens. Its start takes a moment, too.
     tokens = (spent - Decimal("0.1")) / Decimal("0.0001")
-    assert module.TOKENS_PER_SECOND * (1 + module.SECONDS_AFTER_CUT + module.HEARTBEAT) == 1_600
+    assert module.TOKENS_PER_SECOND * (1 + module.SECONDS_AFTER_CUT + LIMITS.heartbeat) == 1_600
     assert 1_600 <= tokens < 3_000
 
 
 def test_no_other_process_can_reserve_between_the_check_and_the_reservation(
-    path: Path, table: BudgetTable, monkeypatch: pytest.MonkeyPatch
+    path: Path, table: Budgets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = BudgetTable(Database(path))
-    transaction = table._database.transaction
+    other = Budgets(path)
+    writer = table.store._access.writer
+    transaction = writer.transaction
 
     @contextmanager
     def transaction_before_another() -> Iterator[None]:
@@ -211,10 +238,10 @@ def test_no_other_process_can_reserve_between_the_check_and_the_reservation(
         with suppress(BudgetExceeded):  # takes the whole budget, if that is possible now
             other.reserve(row("b"), CostEstimate(prompt=DAY.limit), [DAY])
 
-    monkeypatch.setattr(table._database, "transaction", transaction_before_another)
+    monkeypatch.setattr(writer, "transaction", transaction_before_another)
     table.reserve(row("a"), ESTIMATE, [DAY])
     assert figures(other) == (0, Decimal("0.2"))
-    other.close()
+    other.store.close()
 
 
 RESERVER = """
@@ -222,8 +249,8 @@ import sys
 from decimal import Decimal
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from tests.storage.test_budgets import BudgetExceeded, BudgetTable, CostEstimate, DAY, Database, row
-table = BudgetTable(Database(Path(sys.argv[1])))
+from tests.storage.test_budgets import BudgetExceeded, Budgets, CostEstimate, DAY, row
+table = Budgets(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
 allowed = 0
@@ -288,27 +315,23 @@ def test_days_and_months_begin_at_local_midnight(zone: str, monkeypatch: pytest.
 
 
 @pytest.mark.io
-def test_a_store_notes_that_its_process_is_alive(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEARTBEAT", 0.01)
-    store = BudgetStore(path)
+def test_a_store_notes_that_its_process_is_alive(path: Path) -> None:
+    table = Budgets(path, Limits(heartbeat=0.01))
     started = time.time()
-    store.reserve(row("a"), ESTIMATE, [DAY]).result(10)
+    table.reserve(row("a"), ESTIMATE, [DAY])
     database = Database(path)
     deadline = time.monotonic() + 10
     while database.query("SELECT seen FROM reservation")[0][0] < started + 0.05:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    store.settle("a", Decimal("0.1")).result(10)
-    assert store.status([DAY]).result(10)[0].spent == Decimal("0.1")
-    store.close()
+    table.settle("a", Decimal("0.1"))
+    assert table.status([DAY])[0].spent == Decimal("0.1")
+    table.store.close()
     database.close()
 
 
-@pytest.mark.io
-def test_settling_what_was_refused_changes_nothing(path: Path) -> None:
-    store = BudgetStore(path)
+def test_settling_what_was_refused_changes_nothing(table: Budgets) -> None:
     with pytest.raises(BudgetExceeded):
-        store.reserve(row("a"), ESTIMATE, [Budget(name="day", limit=Decimal("0.1"))]).result(10)
-    store.settle("a", Decimal("0.5")).result(10)
-    assert store.status([DAY]).result(10)[0].spent == 0
-    store.close()
+        table.reserve(row("a"), ESTIMATE, [Budget(name="day", limit=Decimal("0.1"))])
+    table.settle("a", Decimal("0.5"))
+    assert table.status([DAY])[0].spent == 0

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.storage.locking import locked
-from tollbridge.storage.database import MIGRATIONS, Database, StoreBusy, StoreUnusable
+from tests.storage.stored import create_database
+from tollbridge.storage._sqlite_file import Database
+from tollbridge.storage._sqlite_schema import VERSION
+from tollbridge.storage.store import StoreBusy, StoreUnusable
 
 
 def put(database: Database, name: str) -> None:
@@ -20,6 +23,14 @@ def names(database: Database) -> list[str]:
     return [row[0] for row in database.query("SELECT name FROM learned ORDER BY id")]
 
 
+def test_a_database_in_memory_has_the_same_tables() -> None:
+    database = Database(None)
+    put(database, "one")
+    assert names(database) == ["one"]
+    assert database.is_current()
+    database.close()
+
+
 def test_the_file_and_its_directories_are_created(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "store.db"
     database = Database(path)
@@ -27,7 +38,7 @@ def test_the_file_and_its_directories_are_created(tmp_path: Path) -> None:
     database.close()
     again = Database(path)
     assert names(again) == ["one"]
-    assert again.query("PRAGMA user_version") == [(len(MIGRATIONS),)]
+    assert again.query("PRAGMA user_version") == [(VERSION,)]
     assert again.query("PRAGMA journal_mode") == [("wal",)]
     again.close()
 
@@ -46,18 +57,6 @@ def test_a_transaction_is_committed_completely_or_not_at_all(tmp_path: Path) -> 
         put(database, "kept")
     assert names(database) == ["kept"]
     database.close()
-
-
-def test_the_data_version_changes_when_another_connection_writes(tmp_path: Path) -> None:
-    one, other = Database(tmp_path / "store.db"), Database(tmp_path / "store.db")
-    before = one.data_version()
-    put(one, "own")
-    assert one.data_version() == before
-    put(other, "other")
-    assert one.data_version() != before
-    assert names(one) == ["own", "other"]
-    one.close()
-    other.close()
 
 
 @pytest.mark.parametrize(
@@ -131,13 +130,13 @@ def test_a_corrupt_file_is_recreated_only_once_by_two_connections(tmp_path: Path
 def test_the_error_names_a_directory_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreUnusable, match="file"):
-        Database(tmp_path / "file" / "store.db")
+        put(Database(tmp_path / "file" / "store.db"), "one")
 
 
 def test_the_error_names_a_path_that_is_a_directory(tmp_path: Path) -> None:
     (tmp_path / "store.db").mkdir()
     with pytest.raises(StoreUnusable, match=r"store\.db"):
-        Database(tmp_path / "store.db")
+        put(Database(tmp_path / "store.db"), "one")
 
 
 def test_a_closed_database_raises_an_error(tmp_path: Path) -> None:
@@ -149,7 +148,7 @@ def test_a_closed_database_raises_an_error(tmp_path: Path) -> None:
 
 def test_a_file_of_a_later_version_is_not_migrated(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    Database(path).close()
+    create_database(path)
     later = sqlite3.connect(path)
     later.execute("PRAGMA user_version = 99")
     later.execute("CREATE TABLE tomorrow (x)")
@@ -160,21 +159,27 @@ def test_a_file_of_a_later_version_is_not_migrated(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_migration_that_fails_is_rolled_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_is_rolled_back(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    Database(path).close()
-    broken = (*MIGRATIONS, "CREATE TABLE half (x); CREATE TABLE broken syntax here")
-    monkeypatch.setattr("tollbridge.storage.database.MIGRATIONS", broken)
-    with pytest.raises(StoreUnusable):
-        Database(path)
-    monkeypatch.undo()
+    dump = (Path(__file__).parent / "version-8.sql").read_text()
+    broken = sqlite3.connect(path)
+    broken.executescript(dump.replace("CREATE TABLE toolset", "CREATE TABLE another_name"))
+    broken.close()
+    with pytest.raises(StoreUnusable, match="toolset"):
+        Database(path).query("SELECT 1")
+    mended = sqlite3.connect(path)
+    assert mended.execute("PRAGMA user_version").fetchall() == [(8,)]
+    mended.execute("ALTER TABLE another_name RENAME TO toolset")
+    mended.close()
     database = Database(path)
-    assert database.query("SELECT name FROM sqlite_master WHERE name = 'half'") == []
+    assert database.query("SELECT name FROM sqlite_master WHERE name LIKE 'old_%'") == []
+    assert names(database) == ["text claude"]
     database.close()
 
 
 def test_after_a_timeout_later_writes_do_not_wait_until_one_succeeds(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
+    create_database(path)
     database, tries = Database(path, timeout=0.2), list[float]()
 
     def write() -> None:
@@ -202,10 +207,11 @@ def test_after_a_timeout_later_writes_do_not_wait_until_one_succeeds(tmp_path: P
     database.close()
 
 
-def test_set_timeout_limits_all_waiting(tmp_path: Path) -> None:
+def test_all_waiting_can_be_limited(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
+    create_database(path)
     database = Database(path, timeout=1000)
-    database.set_timeout(0.1)
+    database.limit_waiting(0.1)
     with locked(path), pytest.raises(StoreBusy):
         database.retry_while_busy(lambda: put(database, "late"))
     database.close()
@@ -217,8 +223,6 @@ def test_a_locked_new_file_is_opened_when_the_lock_is_released(tmp_path: Path) -
         database = Database(path)
         with pytest.raises(StoreBusy):
             put(database, "too early")
-        assert database.data_version() == -1
     put(database, "in time")
     assert names(database) == ["in time"]
-    assert database.data_version() >= 0
     database.close()

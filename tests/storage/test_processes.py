@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.stored import open_estimator
 from tests.tokens.samples import MODEL, request, user
-from tollbridge.estimator import HybridTokenEstimator
 
 TIMES = 120
 
@@ -20,17 +20,20 @@ CALIBRATE = """
 import sys
 from tests.tokens.samples import hidden_count, request, user
 from tollbridge.types.events import Usage
+from pathlib import Path
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.storage.sqlite import SqliteStore
 
 path, name, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
-estimator = HybridTokenEstimator(path)
+store = SqliteStore(Path(path))
+estimator = HybridTokenEstimator(store.tokens)
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(times):
     asked = request([user(f"{name} asks question {number} about the bridge. " * 5)])
     assert estimator.calibrate_request(asked, Usage(hidden_count(asked)))
     print(number, flush=True)
-estimator.close()
+store.close()
 """
 
 
@@ -52,11 +55,9 @@ def asked(name: str, number: int) -> list[str]:
 
 def known(path: Path, name: str, times: int) -> int:
     """Return how many requests of a process are measured for another one."""
-    estimator = HybridTokenEstimator(path)
     questions = (request([user(text)]) for number in range(times) for text in asked(name, number))
-    found = sum(estimator.estimate_request(question).method == "actual" for question in questions)
-    estimator.close()
-    return found
+    with open_estimator(path) as estimator:
+        return sum(estimator.estimate_request(question).method == "actual" for question in questions)
 
 
 @pytest.mark.io
@@ -75,9 +76,8 @@ def test_processes_that_calibrate_concurrently_lose_nothing(tmp_path: Path) -> N
         assert (process.returncode, errors) == (0, ""), name
     for name in processes:
         assert known(path, name, TIMES) == TIMES
-    estimator = HybridTokenEstimator(path)
-    (accuracy,) = estimator.accuracy()
-    estimator.close()
+    with open_estimator(path) as estimator:
+        (accuracy,) = estimator.accuracy()
     assert (accuracy.model, accuracy.requests) == (MODEL, TIMES * len(processes))
 
 

@@ -9,20 +9,32 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from tests.storage.locking import locked
+from tests.storage.stored import (
+    create_database,
+    open_database,
+    open_store,
+    read_rows,
+    read_status,
+    write_rows,
+)
 from tests.turns import Runner
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.storage import tracker as tracking
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
-from tollbridge.storage.tracker import StoredTracker, open_tracker
+from tollbridge.storage import spool
+from tollbridge.storage.budgets import Budget
+from tollbridge.storage.limits import Limits
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.sqlite import SqliteStore
+from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.server import Gateway
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Role
+from tollbridge.types.models import Prices
 
 
 @pytest.fixture
@@ -31,22 +43,17 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tracker(path: Path) -> Iterator[StoredTracker]:
-    tracker = open_tracker(path)
-    assert isinstance(tracker, StoredTracker)
-    yield tracker
-    tracker.close()
+def store(path: Path) -> Iterator[SqliteStore]:
+    with open_store(path) as store:
+        yield store
 
 
-def rows(path: Path) -> list[UsageRow]:
-    table = UsageTable(Database(path))
-    try:
-        return table.since(0)
-    finally:
-        table.close()
+@pytest.fixture
+def tracker(store: SqliteStore) -> UsageTracker:
+    return UsageTracker(store.usage)
 
 
-def record(tracker: StoredTracker, *names: str) -> None:
+def record(tracker: UsageTracker, *names: str) -> None:
     """Record requests, and wait until each was written or kept."""
     for name in names:
         row = UsageRow(key=name, model=name, started=time.time(), outcome="completed", usage=Usage(1, 1, 2))
@@ -56,17 +63,17 @@ def record(tracker: StoredTracker, *names: str) -> None:
 
 
 def models(path: Path) -> list[str]:
-    return [row.model for row in rows(path)]
+    return [row.model for row in read_rows(path)]
 
 
-async def ask(gateway: Gateway, tracker: StoredTracker, text: str = "hello") -> None:
+async def ask(gateway: Gateway, tracker: UsageTracker, text: str = "hello") -> None:
     request = ChatRequest(model="tollbridge/demo", messages=(Message(Role.USER, text),))
     async with OpenResponsesClient(gateway.url) as client:
         await Runner(client, tracker).run(request, lambda parts: None)
 
 
 async def test_a_disk_that_is_full_for_20_turns_loses_no_row(
-    path: Path, tracker: StoredTracker, caplog: pytest.LogCaptureFixture
+    path: Path, tracker: UsageTracker, caplog: pytest.LogCaptureFixture
 ) -> None:
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -80,12 +87,12 @@ async def test_a_disk_that_is_full_for_20_turns_loses_no_row(
                     await ask(gateway, tracker)
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            assert len(rows(path)) == 1
+            assert len(read_rows(path)) == 1
             await ask(gateway, tracker)
         counted = [answer.usage for answer in gateway.counted]
-    assert [row.usage for row in rows(path)] == counted
-    assert {row.outcome for row in rows(path)} == {"completed"}
-    messages = [record.getMessage() for record in caplog.records if record.name == tracking.__name__]
+    assert [row.usage for row in read_rows(path)] == counted
+    assert {row.outcome for row in read_rows(path)} == {"completed"}
+    messages = [record.getMessage() for record in caplog.records if record.name == spool.__name__]
     assert len(messages) == 2, messages  # one for the failure, one for the end of it
     assert "kept in memory" in messages[0]
     assert "0 lost" in messages[1]
@@ -93,7 +100,7 @@ async def test_a_disk_that_is_full_for_20_turns_loses_no_row(
 
 @pytest.mark.parametrize("side_files", [True, False], ids=["with its log", "alone"])
 def test_rows_are_written_after_the_file_was_deleted(
-    path: Path, tracker: StoredTracker, side_files: bool
+    path: Path, tracker: UsageTracker, side_files: bool
 ) -> None:
     record(tracker, "before")
     for file in path.parent.glob("store.db*") if side_files else [path]:
@@ -102,24 +109,26 @@ def test_rows_are_written_after_the_file_was_deleted(
     assert models(path) == ["after", "later"]
 
 
-def test_rows_are_written_after_the_folder_was_deleted(path: Path, tracker: StoredTracker) -> None:
+def test_rows_are_written_after_the_folder_was_deleted(path: Path, tracker: UsageTracker) -> None:
     record(tracker, "before")
     shutil.rmtree(path.parent)
     record(tracker, "after")
     assert models(path) == ["after"]
-    table = UsageTable(Database(path))
-    table.mark_interrupted()  # the process has a lock file again
-    table.close()
+    running = UsageRow(key="k", model="running", started=2e9, outcome="running")
+    begun = tracker.begin(running)
+    assert begun is not None
+    begun.result(10)
+    write_rows(path, UsageRow(key="l", model="last", started=3e9, outcome="completed"))
+    # The process has a lock file again, so another one does not take it for dead.
+    assert [row.outcome for row in read_rows(path)] == ["completed", "running", "completed"]
 
 
 @pytest.mark.parametrize("side_files", [True, False], ids=["with its log", "alone"])
 def test_rows_are_written_after_the_file_was_replaced(
-    path: Path, tracker: StoredTracker, side_files: bool
+    path: Path, tracker: UsageTracker, side_files: bool
 ) -> None:
     other = path.with_name("other.db")
-    table = UsageTable(Database(other))
-    table.put([UsageRow(key="restored", model="restored", started=1.0, outcome="completed")])
-    table.close()
+    write_rows(other, UsageRow(key="restored", model="restored", started=1.0, outcome="completed"))
     record(tracker, "before")
     if side_files:
         for suffix in ("-wal", "-shm"):
@@ -133,7 +142,7 @@ def test_rows_are_written_after_the_file_was_replaced(
 
 
 def test_a_row_that_was_running_when_the_file_was_replaced_is_completed_in_the_new_one(
-    path: Path, tracker: StoredTracker
+    path: Path, tracker: UsageTracker
 ) -> None:
     row = UsageRow(key="k", model="m", started=time.time(), outcome="running")
     begun = tracker.begin(row)
@@ -141,13 +150,13 @@ def test_a_row_that_was_running_when_the_file_was_replaced_is_completed_in_the_n
     begun.result(10)
     path.unlink()
     record(tracker, "k")
-    assert [(found.key, found.outcome) for found in rows(path)] == [("k", "completed")]
+    assert [(found.key, found.outcome) for found in read_rows(path)] == [("k", "completed")]
 
 
 def test_several_processes_reopen_a_deleted_file_without_losing_a_row(path: Path) -> None:
-    trackers = [open_tracker(path) for _ in range(4)]
+    stores = [SqliteStore(path) for _ in range(4)]
+    trackers = [UsageTracker(store.usage) for store in stores]
     for number, tracker in enumerate(trackers):
-        assert isinstance(tracker, StoredTracker)
         record(tracker, f"before {number}")
     path.unlink()
     threads = [
@@ -158,12 +167,12 @@ def test_several_processes_reopen_a_deleted_file_without_losing_a_row(path: Path
         thread.start()
     for thread in threads:
         thread.join(30)
-    for tracker in trackers:
-        tracker.close()
+    for store in stores:
+        store.close()
     assert sorted(models(path)) == sorted(f"{number}.{turn}" for number in range(4) for turn in range(20))
 
 
-def test_rows_are_written_after_the_file_was_corrupt(path: Path, tracker: StoredTracker) -> None:
+def test_rows_are_written_after_the_file_was_corrupt(path: Path, tracker: UsageTracker) -> None:
     record(tracker, "before")
     path.write_bytes(b"no database at all " * 1000)
     for suffix in ("-wal", "-shm"):
@@ -174,7 +183,7 @@ def test_rows_are_written_after_the_file_was_corrupt(path: Path, tracker: Stored
 
 @pytest.mark.timed
 async def test_a_locked_database_delays_nothing_and_its_rows_are_written_later(
-    path: Path, tracker: StoredTracker, caplog: pytest.LogCaptureFixture
+    path: Path, store: SqliteStore, tracker: UsageTracker, caplog: pytest.LogCaptureFixture
 ) -> None:
     record(tracker, "first")
     async with Gateway() as gateway:
@@ -184,68 +193,69 @@ async def test_a_locked_database_delays_nothing_and_its_rows_are_written_later(
             await ask(gateway, tracker)
             assert time.monotonic() - started < 8
         await ask(gateway, tracker)
-    tracker.close()
-    assert [row.outcome for row in rows(path)] == ["completed"] * 4
+    store.close()
+    assert [row.outcome for row in read_rows(path)] == ["completed"] * 4
 
 
 @pytest.mark.timed
 def test_closing_does_not_wait_for_a_locked_database_and_says_what_is_lost(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracker = open_tracker(path)
-    Database(path).close()
+    create_database(path)
+    store = SqliteStore(path)
+    tracker = UsageTracker(store.usage)
     with locked(path), caplog.at_level(logging.WARNING):
         started = time.monotonic()
         tracker.begin(UsageRow(key="k", model="m", started=1.0, outcome="running"))
         tracker.record(UsageRow(key="k", model="m", started=1.0, outcome="completed"))
-        tracker.close()
+        store.close()
         assert time.monotonic() - started < 5
     assert caplog.records[-1].getMessage() == "The usage of 1 attempt was not recorded."
 
 
 def test_a_database_that_cannot_be_opened_is_used_as_soon_as_it_can(
-    path: Path, tracker: StoredTracker, caplog: pytest.LogCaptureFixture
+    path: Path, store: SqliteStore, tracker: UsageTracker, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.mkdir()
     with caplog.at_level(logging.WARNING):
         record(tracker, "one", "two")
     assert len([record for record in caplog.records if "kept in memory" in record.getMessage()]) == 1
-    assert tracker.unwritten == 2
+    assert store.usage.unwritten == 2
     path.rmdir()
     record(tracker, "three")
     assert models(path) == ["one", "two", "three"]
 
 
 @pytest.mark.io
-def test_rows_are_written_without_another_request(
-    path: Path, tracker: StoredTracker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tracking, "RETRY_SECONDS", 0.05)
+def test_rows_are_written_without_another_request(path: Path) -> None:
     path.mkdir()
-    record(tracker, "one")
-    path.rmdir()
-    deadline = time.monotonic() + 10
-    while tracker.unwritten and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert models(path) == ["one"]
+    with open_store(path, Limits(retry_seconds=0.05)) as store:
+        record(UsageTracker(store.usage), "one")
+        path.rmdir()
+        deadline = time.monotonic() + 10
+        while store.usage.unwritten and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert models(path) == ["one"]
 
 
 def test_the_oldest_rows_are_dropped_and_counted_if_the_failure_lasts(
-    path: Path, tracker: StoredTracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tracking, "SPOOL_LIMIT", 3)
     path.mkdir()
-    record(tracker, *(f"m{number}" for number in range(5)))
-    assert (tracker.unwritten, tracker.lost) == (3, 2)
-    path.rmdir()
-    with caplog.at_level(logging.WARNING):
-        record(tracker, "last")
+    with open_store(path, Limits(spooled_rows=3)) as store:
+        tracker = UsageTracker(store.usage)
+        record(tracker, *(f"m{number}" for number in range(5)))
+        assert (store.usage.unwritten, store.usage.lost) == (3, 2)
+        path.rmdir()
+        with caplog.at_level(logging.WARNING):
+            record(tracker, "last")
+        caplog_end = caplog.records[-1].getMessage()
     assert models(path) == ["m3", "m4", "last"]
-    assert caplog.records[-1].getMessage().endswith("3 rows written, 3 lost since the start.")
+    assert caplog_end.endswith("3 rows written, 3 lost since the start.")
 
 
 def test_a_row_that_cannot_be_stored_does_not_stop_the_others(
-    path: Path, tracker: StoredTracker, caplog: pytest.LogCaptureFixture
+    path: Path, store: SqliteStore, tracker: UsageTracker, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.mkdir()
     record(tracker, "one")
@@ -257,69 +267,101 @@ def test_a_row_that_cannot_be_stored_does_not_stop_the_others(
     with caplog.at_level(logging.WARNING):
         record(tracker, "two")
     assert models(path) == ["one", "two"]
-    assert tracker.lost == 1
+    assert store.usage.lost == 1
     assert "cannot be stored" in caplog.text
 
 
-async def test_a_database_without_its_table_does_not_fail_a_turn(path: Path, tracker: StoredTracker) -> None:
+async def test_a_database_without_its_table_does_not_fail_a_turn(
+    path: Path, store: SqliteStore, tracker: UsageTracker
+) -> None:
     async with Gateway() as gateway:
         await ask(gateway, tracker)
-        other = Database(path)
-        other.execute("DROP TABLE usage")
-        other.close()
+        with open_database(path) as other:
+            other.execute("DROP TABLE usage")
         await ask(gateway, tracker)
         await ask(gateway, tracker)
-    assert (tracker.requests(), tracker.unwritten) == (3, 2)
+    assert (tracker.requests(), store.usage.unwritten) == (3, 2)
 
 
-def test_a_database_of_the_first_release_keeps_its_rows(path: Path) -> None:
-    # A dump of a database that the first release wrote: a completed, a failed and a running request.
+def restore(path: Path, name: str) -> None:
+    """Create a database from a dump."""
     old = sqlite3.connect(path)
-    old.executescript((Path(__file__).parent / "first-release.sql").read_text())
+    old.executescript((Path(__file__).parent / name).read_text())
     old.close()
-    first, second, third = rows(path)
+
+
+def test_a_database_of_the_last_version_keeps_its_rows(path: Path) -> None:
+    # A dump of a database with three rows of the first release, and a row of the version before this one.
+    restore(path, "version-8.sql")
+    first, second, third, last = read_rows(path)
     assert (first.model, first.account, first.outcome) == ("openai/gpt-5.4", "work", "completed")
     assert (first.usage, first.cost, first.key) == (Usage(1200, 34, 1234, 1000, 12), None, None)
+    assert (first.incomplete, first.attempt, first.prices) == (False, 1, None)
     assert (second.error, second.incomplete) == ("rate_limited", False)
     assert (third.outcome, third.incomplete) == ("running", True)
-    tracker = open_tracker(path)
-    assert isinstance(tracker, StoredTracker)
-    record(tracker, "new")
-    tracker.close()
-    assert [(row.model, row.outcome) for row in rows(path)] == [
+    assert last == UsageRow(
+        key="k-2",
+        turn="k",
+        attempt=2,
+        started=1760000030.5,
+        model="openai/gpt-5.4",
+        account="work",
+        base_url="https://w.example/v1",
+        outcome="completed",
+        usage=Usage(5, 3, 8, 2, 1, 4, 1, 2, 3),
+        duration=1.5,
+        first=0.5,
+        finish_reason="stop",
+        response_id="resp_1",
+        initiator="codex",
+        conversation="chat",
+        provider="azure",
+        generation_id="gen",
+        prices=Prices(
+            *(Decimal("0.000003"), Decimal("0.000015"), Decimal("3E-7"), Decimal("0.00000375")),
+            web_search=Decimal("0.01"),
+            source="genai-prices",
+        ),
+        cost=Decimal("7.5E-9"),
+        billed=Decimal("0.25"),
+        cost_source="gateway",
+    )
+    with open_store(path) as store:
+        record(UsageTracker(store.usage), "new")
+        assert store.tokens.measured([b"\1"]) == [(b"\1", 1000, 7, 20.0)]
+        assert store.tokens.learned("text claude") == b"\1\2"
+        [lesson] = store.lessons.load().result(10)
+    assert (lesson.subject, lesson.evidence.message) == ("top_p", "Unsupported.")
+    assert [(row.model, row.outcome) for row in read_rows(path)] == [
         ("openai/gpt-5.4", "completed"),
         ("openai/gpt-5.4", "failed"),
         ("anthropic/claude", "interrupted"),
+        ("openai/gpt-5.4", "completed"),
         ("new", "completed"),
     ]
+    assert read_status(path, Budget(name="day", limit=Decimal(1))).spent == Decimal("0.25")
 
 
-def test_the_first_release_can_still_write_to_the_database(path: Path) -> None:
-    Database(path).close()
-    old = sqlite3.connect(path)
-    with old:
-        old.execute(
-            "INSERT INTO usage (session, started, model, account, base_url, outcome) "
-            "VALUES ('s', 1.0, 'm', '', 'u', 'running') RETURNING id"
-        )
-        old.execute("UPDATE usage SET outcome = 'completed', input = 3, output = 4, total = 7 WHERE id = 1")
+def test_an_older_database_is_renamed_and_recreated(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    restore(path, "first-release.sql")
+    assert read_rows(path) == []
+    assert "has the schema 2 of an early version; created a new one" in caplog.text
+    (aside,) = path.parent.glob("store.db.damaged-*")
+    old = sqlite3.connect(aside)
+    assert old.execute("SELECT count(*) FROM usage").fetchall() == [(3,)]
     old.close()
-    (row,) = rows(path)
-    assert (row.outcome, row.usage, row.incomplete) == ("completed", Usage(3, 4, 7), False)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
 def test_all_files_are_private_and_existing_ones_become_private(tmp_path: Path) -> None:
     path = tmp_path / "tollbridge" / "store.db"
     path.parent.mkdir(0o755)
-    Database(path).close()
+    create_database(path)
     path.chmod(0o644)
     path.parent.chmod(0o755)
-    tracker = open_tracker(path)
-    assert isinstance(tracker, StoredTracker)
-    record(tracker, "one")
-    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
-    tracker.close()
+    with open_store(path) as store:
+        record(UsageTracker(store.usage), "one")
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert {"store.db", "store.db-wal", "store.db-shm"} < set(modes)  # and the lock of this process
     assert set(modes.values()) == {0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -330,6 +372,6 @@ def test_a_folder_that_the_user_chose_keeps_its_permissions(tmp_path: Path) -> N
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o755)
-    Database(shared / "deep" / "store.db").close()
+    create_database(shared / "deep" / "store.db")
     assert shared.stat().st_mode & 0o777 == 0o755
     assert (shared / "deep").stat().st_mode & 0o777 == 0o700

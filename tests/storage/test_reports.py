@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
-from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 from zoneinfo import ZoneInfo
@@ -15,17 +16,18 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from tollbridge.storage.database import Database
+from tests.storage.stored import open_store, write_rows
+from tollbridge.storage._sqlite_sums import sum_usage
 from tollbridge.storage.reports import (
     CONVERSATION_LIMIT,
     UsageGroup,
-    UsageReader,
+    UsageReports,
     UsageTotals,
     add_up,
     start_of_day,
-    sum_usage,
 )
-from tollbridge.storage.tables import REFUSALS, Outcome, UsageRow, UsageTable
+from tollbridge.storage.rows import USAGE_COLUMNS, Outcome, UsageRow, decode_row
+from tollbridge.storage.sqlite import SqliteStore
 from tollbridge.types.events import Usage
 from tollbridge.types.models import Prices
 
@@ -36,17 +38,13 @@ PRICES = Prices(Decimal("0.000001"), Decimal("0.000004"), Decimal("0.0000001"))
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(tmp_path / "store.db")
-    yield database
-    database.close()
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    with open_store(tmp_path / "store.db") as store:
+        yield store
 
 
-def put(database: Database, *rows: UsageRow) -> None:
-    table = UsageTable(database)
-    table.put(rows)
-    assert table._process_lock is not None
-    table._process_lock.release()
+def put(store: SqliteStore, *rows: UsageRow) -> None:
+    store.usage._write(rows)
 
 
 def row(model: str = "m", usage: Usage = NOTHING, **fields: Any) -> UsageRow:
@@ -58,20 +56,20 @@ def find_prices(base_url: str, _: str, model: str) -> Prices | None:
     return PRICES if (base_url, model) == ("u", "m") else None
 
 
-def sums(database: Database, *by: Any, since: float = 0, until: float = 1e10) -> list[UsageGroup]:
-    return sum_usage(database, by, since, until, find_prices)
+async def sums(store: SqliteStore, *by: Any, since: float = 0, until: float = 1e10) -> list[UsageGroup]:
+    return await store.usage.sums(by, since, until, find_prices)
 
 
-def test_requests_are_added_up_by_day_and_model(database: Database) -> None:
+async def test_requests_are_added_up_by_day_and_model(store: SqliteStore) -> None:
     put(
-        database,
+        store,
         row(usage=Usage(10, 5, 15, 4, 1)),
         row(usage=Usage(20, 5, 25)),
         row(outcome="failed"),
         row("big", Usage(1000, 1, 1001)),
         row(usage=Usage(1, 1, 2), started=NOON - DAY),
     )
-    entries = sums(database, "day", "model")
+    entries = await sums(store, "day", "model")
     # The latest day first; a known cost before an unknown one.
     assert [(entry.key, entry.requests) for entry in entries] == [
         (("2026-11-16", "m"), 3),
@@ -86,53 +84,57 @@ def test_requests_are_added_up_by_day_and_model(database: Database) -> None:
     assert entries[0].cost == Decimal("0.0000264") + Decimal("0.00004")
 
 
-def test_the_attempts_of_a_turn_are_one_request_with_the_usage_of_all(database: Database) -> None:
+async def test_the_attempts_of_a_turn_are_one_request_with_the_usage_of_all(store: SqliteStore) -> None:
     put(
-        database,
+        store,
         row(usage=Usage(10, 5, 15), key="t", turn="t", outcome="failed"),
         row(usage=Usage(10, 7, 17), key="t-2", turn="t", attempt=2, started=NOON + 1),
         row(key="other", turn="other", outcome="failed", started=NOON),
     )
-    (entry,) = sums(database, "model")
+    (entry,) = await sums(store, "model")
     assert (entry.requests, entry.attempts, entry.outcomes) == (2, 3, {"completed": 1, "failed": 1})
     assert entry.usage == Usage(20, 12, 32)
     assert entry.seconds == 2.5  # the second attempt began a second later and took two; the other took two
 
 
-def test_a_request_counts_for_the_provider_that_answered_last(database: Database) -> None:
+async def test_a_request_counts_for_the_provider_that_answered_last(store: SqliteStore) -> None:
     put(
-        database,
+        store,
         row(key="t", turn="t", outcome="failed", provider="p1"),
         row(usage=Usage(10, 7, 17), key="t-2", turn="t", attempt=2, provider="p2"),
     )
-    groups = {group.key[0]: (group.requests, group.attempts) for group in sums(database, "provider")}
+    groups = {group.key[0]: (group.requests, group.attempts) for group in await sums(store, "provider")}
     assert groups == {"p1": (0, 1), "p2": (1, 1)}
 
 
-def test_a_retry_after_midnight_belongs_to_the_day_on_which_the_request_began(database: Database) -> None:
+async def test_a_retry_after_midnight_belongs_to_the_day_on_which_the_request_began(
+    store: SqliteStore,
+) -> None:
     midnight = start_of_day(NOON)
     put(
-        database,
+        store,
         row(key="t", turn="t", outcome="failed", started=midnight - 1, error="overloaded", incomplete=False),
         row(usage=Usage(10, 7, 17), key="t-2", turn="t", attempt=2, started=midnight + 1),
     )
-    (entry,) = sums(database, "day")
+    (entry,) = await sums(store, "day")
     assert (entry.key, entry.requests, entry.attempts) == (("2026-11-15",), 1, 2)
-    assert sums(database, "day", since=midnight) == []
-    (entry,) = sums(database, "day", until=midnight)
+    assert await sums(store, "day", since=midnight) == []
+    (entry,) = await sums(store, "day", until=midnight)
     assert entry.usage == Usage(10, 7, 17)
 
 
-def test_billed_and_computed_costs_are_compared_for_the_attempts_that_have_both(database: Database) -> None:
+async def test_billed_and_computed_costs_are_compared_for_the_attempts_that_have_both(
+    store: SqliteStore,
+) -> None:
     usage = Usage(10, 5, 15)
     put(
-        database,
+        store,
         row("x", usage, cost=Decimal("0.5"), billed=Decimal("0.7")),
         row("x", usage, billed=Decimal("0.1")),
         row("x", usage, cost=Decimal("0.2")),
         row("x", usage),
     )
-    (entry,) = sums(database, "model")
+    (entry,) = await sums(store, "model")
     assert entry.cost == Decimal("1.0")
     assert (entry.billed, entry.computed, entry.difference) == (
         Decimal("0.8"),
@@ -142,34 +144,34 @@ def test_billed_and_computed_costs_are_compared_for_the_attempts_that_have_both(
     assert (entry.unbilled, entry.unpriced) == (1, 1)
 
 
-def test_current_prices_are_used_only_if_none_were_known_at_the_time(database: Database) -> None:
+async def test_current_prices_are_used_only_if_none_were_known_at_the_time(store: SqliteStore) -> None:
     usage = Usage(10, 5, 15)
     known = Prices(Decimal(1))  # no price of output: the cost was not known, and stays so
-    put(database, row(usage=usage, cost=Decimal("0.5")), row(usage=usage), row(usage=usage, prices=known))
-    (entry,) = sums(database, "model")
+    put(store, row(usage=usage, cost=Decimal("0.5")), row(usage=usage), row(usage=usage, prices=known))
+    (entry,) = await sums(store, "model")
     assert entry.cost == Decimal("0.5") + Decimal("0.00003")
     assert (entry.unbilled, entry.unpriced) == (2, 1)
 
 
-def test_the_hit_rate_counts_only_attempts_that_report_cached_tokens(database: Database) -> None:
-    put(database, row(usage=Usage(100, 1, 101, 75)), row(usage=Usage(900, 1, 901)), row("n", Usage(5, 1, 6)))
-    rates = {entry.key[0]: entry.cache_hit_rate for entry in sums(database, "model")}
+async def test_the_hit_rate_counts_only_attempts_that_report_cached_tokens(store: SqliteStore) -> None:
+    put(store, row(usage=Usage(100, 1, 101, 75)), row(usage=Usage(900, 1, 901)), row("n", Usage(5, 1, 6)))
+    rates = {entry.key[0]: entry.cache_hit_rate for entry in await sums(store, "model")}
     assert rates == {"m": 0.75, "n": None}
 
 
-def test_sums_that_need_more_than_64_bits_are_exact(database: Database) -> None:
+async def test_sums_that_need_more_than_64_bits_are_exact(store: SqliteStore) -> None:
     tokens = 2**53 - 1
     rows = [row(usage=Usage(tokens, 1), cost=Decimal("8999999.000000000001")) for _ in range(1100)]
     refund = row(usage=Usage(1, 1), cost=Decimal("0.000000000003"), billed=Decimal("0.000000000001"))
-    put(database, *rows, refund)
-    (entry,) = sums(database)
+    put(store, *rows, refund)
+    (entry,) = await sums(store)
     assert entry.usage == Usage(1100 * tokens + 1, 1101, 1100 * (tokens + 1) + 2)
     assert entry.cost == 1100 * Decimal("8999999.000000000001") + Decimal("0.000000000001")
     assert entry.difference == Decimal("-0.000000000002")
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sums_equal_those_of_the_rows(database: Database, seed: int) -> None:
+async def test_sums_equal_those_of_the_rows(store: SqliteStore, seed: int) -> None:
     source = random.Random(seed)
 
     def maybe(value: Any) -> Any:
@@ -179,7 +181,7 @@ def test_sums_equal_those_of_the_rows(database: Database, seed: int) -> None:
         return source.randrange(10**12) * Decimal("1e-12")
 
     put(
-        database,
+        store,
         *(
             row(
                 source.choice("ab"),
@@ -198,7 +200,7 @@ def test_sums_equal_those_of_the_rows(database: Database, seed: int) -> None:
             for _ in range(300)
         ),
     )
-    rows = UsageTable(database).since(0)
+    rows = await store.usage.since(0)
     by: dict[Any, Any] = {
         "day": lambda row: time.strftime("%Y-%m-%d", time.localtime(row.started)),
         "month": lambda row: time.strftime("%Y-%m", time.localtime(row.started)),
@@ -212,7 +214,7 @@ def test_sums_equal_those_of_the_rows(database: Database, seed: int) -> None:
         expected: dict[Any, list[UsageRow]] = {}
         for each in rows:
             expected.setdefault(tuple(by[name](each) for name in dimensions), []).append(each)
-        groups = sums(database, *dimensions)
+        groups = await sums(store, *dimensions)
         assert {group.key for group in groups} == set(expected)
         for group in groups:
             members = expected[group.key]
@@ -225,34 +227,21 @@ def test_sums_equal_those_of_the_rows(database: Database, seed: int) -> None:
             assert sum(group.outcomes.values()) == len(members)
 
 
-def test_whether_rows_of_the_first_release_are_complete_is_derived_as_for_single_rows(
-    database: Database,
-) -> None:
-    errors = [None, "internal", *sorted(REFUSALS)]
-    for outcome, error, first, tokens in product(get_args(Outcome), errors, (None, 0.5), (None, 0, 3)):
-        database.execute(
-            "INSERT INTO usage (session, started, model, account, base_url, outcome, input, first, error) "
-            "VALUES ('s', 1, ?, '', '', ?, ?, ?, ?)",
-            (f"{outcome} {error} {first} {tokens}", outcome, tokens, first, error),
-        )
-    rows = {each.model: each.incomplete for each in UsageTable(database).since(0)}
-    assert {group.key[0]: bool(group.incomplete) for group in sums(database, "model")} == rows
-    assert set(rows.values()) == {True, False}
-
-
 @pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone cannot be set")
-def test_days_are_those_of_the_local_time_zone(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_days_are_those_of_the_local_time_zone(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     zone = ZoneInfo("America/New_York")
     moments = ["2026-10-31 23:59", "2026-11-01 00:00", "2026-11-01 23:59", "2026-11-02 00:00"]  # 25 hours
     put(
-        database,
+        store,
         *(row(started=datetime.fromisoformat(text).replace(tzinfo=zone).timestamp()) for text in moments),
     )
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
-        days = {group.key[0]: group.requests for group in sums(database, "day")}
-        months = {group.key[0]: group.requests for group in sums(database, "month")}
+        days = {group.key[0]: group.requests for group in await sums(store, "day")}
+        months = {group.key[0]: group.requests for group in await sums(store, "month")}
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -291,16 +280,14 @@ def test_days_begin_at_local_midnight_when_the_clocks_change(
 
 
 @pytest.fixture
-def reader(database: Database) -> Iterator[UsageReader]:
-    reader = UsageReader(database.path, lambda: find_prices, list)
-    yield reader
-    reader.close()
+def reports(store: SqliteStore) -> UsageReports:
+    return UsageReports(store, lambda: find_prices, list)
 
 
-def test_all_sums_of_a_report_agree(database: Database, reader: UsageReader) -> None:
+async def test_all_sums_of_a_report_agree(store: SqliteStore, reports: UsageReports) -> None:
     now = time.time()
     put(
-        database,
+        store,
         *(
             row(
                 f"m{n % 3}",
@@ -314,7 +301,7 @@ def test_all_sums_of_a_report_agree(database: Database, reader: UsageReader) -> 
         row("unnamed", Usage(1, 1), started=now, cost=Decimal(10**6)),
         row("old", Usage(1, 1), started=now - 40 * DAY, cost=Decimal(10**6)),
     )
-    report = reader.read(30)
+    report = await reports.read(30)
     assert report.total.requests == 101
     assert report.total.cost == sum(range(100)) + 10**6
     names = UsageTotals.__struct_fields__
@@ -334,7 +321,9 @@ def test_all_sums_of_a_report_agree(database: Database, reader: UsageReader) -> 
 
 
 @pytest.mark.timed
-def test_a_report_takes_less_time_than_reading_its_rows(database: Database, reader: UsageReader) -> None:
+async def test_a_report_takes_less_time_than_reading_its_rows(
+    store: SqliteStore, reports: UsageReports
+) -> None:
     now = time.time()
     usage = Usage(1_000, 100, 1_100, 500)
     for start in range(0, 20_000, 5_000):
@@ -342,67 +331,84 @@ def test_a_report_takes_less_time_than_reading_its_rows(database: Database, read
             row(f"m{n % 5}", usage, started=now - 400 * n, conversation=f"c{n % 500}", cost=Decimal("0.01"))
             for n in range(start, start + 5_000)
         ]
-        put(database, *rows)
+        put(store, *rows)
 
     def measure(function: Callable[[], object]) -> float:
         start = time.thread_time()
         function()
         return time.thread_time() - start
 
-    table = UsageTable(database)
-    plain = min(measure(lambda: table.since(now - 100 * DAY)) for _ in range(3))
-    # Other numbers of days, so that no report is returned again.
-    report = min(measure(lambda days=days: reader.read(days)) for days in (97, 98, 99))  # type: ignore[misc]
-    assert reader.read(99).total.requests == 20_000
-    assert report < plain
+    def read_rows() -> None:
+        rows = store._access.reader.query(f"SELECT {', '.join(USAGE_COLUMNS)} FROM usage")
+        assert len([decode_row(row) for row in rows]) == 20_000
+
+    def read_sums() -> None:
+        reader, period = store._access.reader, (now - 100 * DAY, now + DAY)
+        sum_usage(reader, ("day", "model"), *period, find_prices, None, None)
+        sum_usage(reader, ("conversation",), *period, find_prices, None, CONVERSATION_LIMIT)
+
+    plain = min(measure(read_rows) for _ in range(3))
+    assert min(measure(read_sums) for _ in range(3)) < plain
+    assert (await reports.read(99)).total.requests == 20_000
 
 
-def test_a_report_is_read_again_only_after_somebody_wrote(database: Database, reader: UsageReader) -> None:
-    put(database, row(started=time.time()))
-    first = reader.read(7)
-    assert reader.read(7) is first
-    assert reader.read(8).revision != first.revision
-    again = reader.read(7)
+async def test_a_report_is_read_again_only_after_somebody_wrote(
+    store: SqliteStore, reports: UsageReports
+) -> None:
+    put(store, row(started=time.time()))
+    first = await reports.read(7)
+    assert await reports.read(7) is first
+    assert (await reports.read(8)).revision != first.revision
+    again = await reports.read(7)
     assert again.revision == first.revision
-    put(database, row(started=time.time()))
-    second = reader.read(7)
+    put(store, row(started=time.time()))
+    second = await reports.read(7)
     assert second.revision != first.revision
     assert (first.total.requests, second.total.requests) == (1, 2)
 
 
-def test_queries_in_a_snapshot_do_not_see_later_writes(database: Database) -> None:
-    other = Database(database.path)
-    put(other, row())
-    with database.snapshot():
-        assert [group.requests for group in sums(database)] == [1]
-        put(other, row())
-        assert [group.requests for group in sums(database)] == [1]
-    assert [group.requests for group in sums(database)] == [2]
-    other.close()
+async def test_queries_in_a_snapshot_do_not_see_later_writes(store: SqliteStore, tmp_path: Path) -> None:
+    put(store, row())
+    reader = store._access.reader
+    with reader.snapshot():
+        assert reader.query("SELECT count(*) FROM usage") == [(1,)]
+        write_rows(tmp_path / "store.db", row())
+        assert reader.query("SELECT count(*) FROM usage") == [(1,)]
+    assert [group.requests for group in await sums(store)] == [2]
 
 
-def test_a_missing_database_gives_an_empty_report_and_is_not_created(tmp_path: Path) -> None:
+async def test_a_missing_database_gives_an_empty_report_and_is_not_created(tmp_path: Path) -> None:
     path = tmp_path / "none" / "store.db"
-    reader = UsageReader(path, lambda: find_prices, list)
-    empty = reader.read(7)
-    assert empty.total == UsageTotals()
-    assert not path.parent.exists()
-    later = Database(path)
-    put(later, row(started=time.time()))
-    later.close()
-    assert reader.read(7).total.requests == 1
-    assert reader.read(7).revision != empty.revision
-    reader.close()
+    with open_store(path) as store:
+        reports = UsageReports(store, lambda: find_prices, list)
+        empty = await reports.read(7)
+        assert empty.total == UsageTotals()
+        assert not path.parent.exists()
+        write_rows(path, row(started=time.time()))
+        report = await reports.read(7)
+    assert report.total.requests == 1
+    assert report.revision != empty.revision
 
 
-def test_a_database_that_was_replaced_is_opened_again(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
+async def test_a_database_that_was_replaced_is_opened_again(store: SqliteStore, tmp_path: Path) -> None:
+    reports = UsageReports(store, lambda: find_prices, list)
     for count in (1, 2):
-        path.unlink(missing_ok=True)
-        database = Database(path)
-        put(database, *(row(started=time.time()) for _ in range(count)))
-        database.close()
-        if count == 1:
-            reader = UsageReader(path, lambda: find_prices, list)
-        assert reader.read(7).total.requests == count
-    reader.close()
+        (tmp_path / "store.db").unlink(missing_ok=True)
+        write_rows(tmp_path / "store.db", *(row(started=time.time()) for _ in range(count)))
+        assert (await reports.read(7)).total.requests == count
+
+
+async def test_a_token_count_does_not_wait_for_a_report(store: SqliteStore) -> None:
+    put(store, row(usage=Usage(1, 1)))
+    reading, go_on = threading.Event(), threading.Event()
+
+    def block(*_: str) -> None:
+        reading.set()
+        go_on.wait(30)
+
+    report = asyncio.ensure_future(store.usage.sums((), 0, 1e10, block))
+    await asyncio.to_thread(reading.wait, 30)
+    assert store.tokens.prefixes([b"key"]) == []
+    assert not report.done()
+    go_on.set()
+    await report

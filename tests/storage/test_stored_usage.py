@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.stored import open_store, read_rows
 from tests.turns import Runner
 from tollbridge.clients.observer import Observer
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
-from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
+from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.testing.service import SCENARIO_HEADER
@@ -31,17 +30,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tracker(path: Path) -> Iterator[UsageTracker]:
-    tracker = open_tracker(path)
-    yield tracker
-    tracker.close()
-
-
-def rows(path: Path) -> list[UsageRow]:
-    table = UsageTable(Database(path))
-    try:
-        return table.since(0)
-    finally:
-        table.close()
+    with open_store(path) as store:
+        yield UsageTracker(store.usage)
 
 
 def request(text: str) -> ChatRequest:
@@ -57,7 +47,7 @@ async def ask(gateway: Gateway, tracker: UsageTracker, text: str, attempts: int 
 async def test_a_turn_is_one_row_with_usage_and_timing(tracker: UsageTracker, path: Path) -> None:
     async with Gateway() as gateway:
         await ask(gateway, tracker, "hello")
-    (row,) = rows(path)
+    (row,) = read_rows(path)
     assert (row.model, row.account, row.base_url) == ("tollbridge/demo", "work", "https://w.example/v1")
     assert (row.outcome, row.finish_reason, row.error) == ("completed", "stop", None)
     assert (row.usage.input_tokens, row.usage.output_tokens) == (5, 20)
@@ -72,7 +62,7 @@ async def test_a_failed_turn_is_recorded(tracker: UsageTracker, path: Path, faul
     async with Gateway() as gateway:
         with pytest.raises(BridgeError) as caught:
             await ask(gateway, tracker, f"fault:{fault}")
-    (row,) = rows(path)
+    (row,) = read_rows(path)
     assert (row.outcome, row.error) == ("failed", caught.value.kind)
 
 
@@ -86,7 +76,7 @@ async def test_a_cancelled_turn_is_recorded(tracker: UsageTracker, path: Path) -
             turn.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await turn
-    (row,) = rows(path)
+    (row,) = read_rows(path)
     assert (row.outcome, row.finish_reason) == ("cancelled", None)
     assert row.first is not None
 
@@ -98,7 +88,7 @@ async def test_a_turn_whose_callback_raises_is_recorded(tracker: UsageTracker, p
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         with pytest.raises(ZeroDivisionError):
             await Runner(client, tracker).run(request("hello"), report)
-    (row,) = rows(path)
+    (row,) = read_rows(path)
     assert (row.outcome, row.error) == ("failed", None)
 
 
@@ -106,7 +96,7 @@ async def test_concurrent_turns_are_each_recorded_once(tracker: UsageTracker, pa
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         runners = [Runner(client, tracker, account=BillingAccount(f"a{number}")) for number in range(50)]
         await asyncio.gather(*(runner.run(request("hello"), lambda parts: None) for runner in runners))
-    found = rows(path)
+    found = read_rows(path)
     assert sorted(row.account for row in found) == sorted(f"a{number}" for number in range(50))
     assert {row.outcome for row in found} == {"completed"}
 
@@ -116,7 +106,7 @@ async def test_every_attempt_is_a_row_with_its_usage(tracker: UsageTracker, path
         with pytest.raises(BridgeError):
             await ask(gateway, tracker, "fault:failed-counted", attempts=3)
         counted = [answer.usage for answer in gateway.counted]
-    found = rows(path)
+    found = read_rows(path)
     assert [(row.attempt, row.outcome, row.error) for row in found] == [
         (number, "failed", "server") for number in (1, 2, 3)
     ]
@@ -132,7 +122,7 @@ async def test_a_repaired_request_is_two_rows(tracker: UsageTracker, path: Path)
             model="tollbridge/demo", messages=(Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello"))
         )
         result = await Runner(client, tracker, account=PAYER).run(system, lambda parts: None)
-    first, second = rows(path)
+    first, second = read_rows(path)
     assert (first.outcome, first.error, first.incomplete) == ("failed", "invalid_request", False)
     assert (second.outcome, second.attempt, second.turn) == ("completed", 2, first.turn)
     assert result.usage == second.usage
@@ -161,7 +151,7 @@ async def test_a_turn_reports_the_usage_of_failed_attempts_too(tracker: UsageTra
 async def test_cache_writes_are_stored(tracker: UsageTracker, path: Path) -> None:
     async with Gateway() as gateway:
         await ask(gateway, tracker, "fault:cache-writes")
-    (row,) = rows(path)
+    (row,) = read_rows(path)
     assert row.usage.cache_write_tokens == row.usage.input_tokens
 
 
@@ -181,4 +171,7 @@ async def test_an_attempt_that_was_never_sent_has_used_nothing(tracker: UsageTra
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert len(gateway.requests) == 1
-    assert [(row.outcome, row.incomplete) for row in rows(path)] == [("failed", False), ("cancelled", False)]
+    assert [(row.outcome, row.incomplete) for row in read_rows(path)] == [
+        ("failed", False),
+        ("cancelled", False),
+    ]

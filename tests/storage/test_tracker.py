@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tollbridge.storage.tables import Outcome, UsageRow
+from tollbridge.storage.rows import Outcome, UsageRow
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.types.events import Usage
 

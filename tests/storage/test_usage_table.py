@@ -11,8 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import ProcessLock, UsageRow, UsageTable, is_alive
+from tests.storage.stored import create_database, open_store
+from tollbridge.storage._sqlite_file import ProcessLock, is_alive
+from tollbridge.storage.limits import Limits
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.sqlite import SqliteStore
+from tollbridge.storage.store import Store, StoreUnusable
+from tollbridge.storage.store import open_store as open_url
 from tollbridge.types.events import Usage
 from tollbridge.types.models import Prices
 
@@ -20,10 +25,10 @@ from tollbridge.types.models import Prices
 OTHER = """
 import sys
 from pathlib import Path
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
-table = UsageTable(Database(Path(sys.argv[1])))
-table.put([UsageRow(key="theirs", model="theirs", outcome="running", started=1.0)])
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.sqlite import SqliteStore
+store = SqliteStore(Path(sys.argv[1]))
+store.usage.put(UsageRow(key="theirs", model="theirs", outcome="running", started=1.0)).result(10)
 print("begun", flush=True)
 sys.stdin.read()
 """
@@ -40,17 +45,25 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def table(path: Path) -> Iterator[UsageTable]:
-    table = UsageTable(Database(path))
-    yield table
-    table.close()
+def store(path: Path) -> Iterator[SqliteStore]:
+    with open_store(path) as store:
+        yield store
 
 
-def outcomes(table: UsageTable) -> list[tuple[str, str]]:
-    return [(row.model, row.outcome) for row in table.since(0)]
+async def put(store: SqliteStore, *rows: UsageRow) -> None:
+    for row in rows:
+        await store.usage.put(row)
 
 
-def test_a_row_is_inserted_at_the_start_and_completed_at_the_end(table: UsageTable) -> None:
+async def mark_interrupted(store: SqliteStore) -> None:
+    await store.usage.sums((), 0, 0)
+
+
+async def outcomes(store: SqliteStore) -> list[tuple[str, str]]:
+    return [(row.model, row.outcome) for row in await store.usage.since(0)]
+
+
+async def test_a_row_is_inserted_at_the_start_and_completed_at_the_end(store: SqliteStore) -> None:
     row = UsageRow(
         key="k-2",
         turn="k",
@@ -68,60 +81,64 @@ def test_a_row_is_inserted_at_the_start_and_completed_at_the_end(table: UsageTab
         prices=Prices(Decimal("0.000003"), Decimal("0.000015"), Decimal("0.0000003"), Decimal("0.00000375")),
         cost=Decimal("0.000000007500"),
     )
-    table.put([msgspec.structs.replace(row, outcome="running", usage=Usage(), cost=None, first=None)])
-    assert outcomes(table) == [("m", "running")]
-    table.put([row])
-    assert table.since(0) == [row]
+    await put(store, msgspec.structs.replace(row, outcome="running", usage=Usage(), cost=None, first=None))
+    assert await outcomes(store) == [("m", "running")]
+    await put(store, row)
+    assert await store.usage.since(0) == [row]
 
 
-def test_unknown_values_stay_unknown(table: UsageTable) -> None:
+async def test_unknown_values_stay_unknown(store: SqliteStore) -> None:
     row = UsageRow(key="k", model="m", started=7.0, outcome="failed", error="rate_limited")
-    table.put([row])
-    assert table.since(0) == [row]
+    await put(store, row)
+    assert await store.usage.since(0) == [row]
 
 
-def test_only_the_first_end_of_an_attempt_counts(table: UsageTable) -> None:
+async def test_only_the_first_end_of_an_attempt_counts(store: SqliteStore) -> None:
     first = UsageRow(key="k", model="m", started=7.0, outcome="completed", usage=Usage(1, 1, 2))
-    table.put([running("k")])
-    table.put([first])
-    table.put([msgspec.structs.replace(first, outcome="failed", usage=Usage(9, 9, 18))])
-    assert table.since(0) == [first]
+    await put(store, running("k"))
+    await put(store, first)
+    await put(store, msgspec.structs.replace(first, outcome="failed", usage=Usage(9, 9, 18)))
+    assert await store.usage.since(0) == [first]
 
 
-def test_an_attempt_that_ends_after_it_was_given_up_is_completed(table: UsageTable, path: Path) -> None:
-    table.put([running("k")])
+async def test_an_attempt_that_ends_after_it_was_given_up_is_completed(
+    store: SqliteStore, path: Path
+) -> None:
+    await put(store, running("k"))
     for lock in path.parent.glob("*-alive-*"):
         lock.unlink()  # as if somebody had emptied the folder
-    table.mark_interrupted()
-    assert outcomes(table) == [("k", "interrupted")]
-    table.put([UsageRow(key="k", model="k", started=7.0, outcome="completed", usage=Usage(1, 1, 2))])
-    assert outcomes(table) == [("k", "completed")]
+    with open_store(path) as other:
+        await mark_interrupted(other)
+    assert await outcomes(store) == [("k", "interrupted")]
+    await put(store, UsageRow(key="k", model="k", started=7.0, outcome="completed", usage=Usage(1, 1, 2)))
+    assert await outcomes(store) == [("k", "completed")]
 
 
-def test_the_largest_and_strangest_values_can_be_stored(table: UsageTable) -> None:
+async def test_the_largest_and_strangest_values_can_be_stored(store: SqliteStore) -> None:
     prices = Prices(Decimal("1e999999"), Decimal("0"))
-    table.put(
-        [
-            UsageRow(
-                key="k", model="m\ud800" + "x" * 5000, started=7.0, outcome="completed",
-                usage=Usage(2**53 - 1, 0), prices=prices, cost=Decimal("1e999"),
-            )
-        ]
-    )  # fmt: skip
-    (row,) = table.since(0)
+    strange = UsageRow(
+        key="k",
+        model="m\ud800" + "x" * 5000,
+        started=7.0,
+        outcome="completed",
+        usage=Usage(2**53 - 1, 0),
+        prices=prices,
+        cost=Decimal("1e999"),
+    )
+    await put(store, strange)
+    (row,) = await store.usage.since(0)
     assert row.model == "m?" + "x" * 498
     assert (row.usage.input_tokens, row.prices, row.cost) == (2**53 - 1, prices, None)
 
 
-def test_rows_since_a_time_are_read_in_order(table: UsageTable) -> None:
-    table.put([running(f"m{started:.0f}", started) for started in (3.0, 1.0, 2.0)])
-    assert [row.model for row in table.since(2.0)] == ["m2", "m3"]
+async def test_rows_since_a_time_are_read_in_order(store: SqliteStore) -> None:
+    await put(store, *(running(f"m{started:.0f}", started) for started in (3.0, 1.0, 2.0)))
+    assert [row.model for row in await store.usage.since(2.0)] == ["m2", "m3"]
 
 
-@pytest.mark.io
-def test_only_requests_of_dead_processes_are_marked_interrupted(table: UsageTable, path: Path) -> None:
-    table.put([running("mine", 2.0)])
-    other = subprocess.Popen(
+async def test_only_requests_of_dead_processes_are_marked_interrupted(store: SqliteStore, path: Path) -> None:
+    await put(store, running("mine", 2.0))
+    other = subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", OTHER, str(path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -130,31 +147,30 @@ def test_only_requests_of_dead_processes_are_marked_interrupted(table: UsageTabl
     with other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"begun\n"
-        table.mark_interrupted()
-        assert outcomes(table) == [("theirs", "running"), ("mine", "running")]
+        await mark_interrupted(store)
+        assert await outcomes(store) == [("theirs", "running"), ("mine", "running")]
         other.kill()
         other.wait()
-    table.mark_interrupted()
-    assert outcomes(table) == [("theirs", "interrupted"), ("mine", "running")]
+    await mark_interrupted(store)
+    assert await outcomes(store) == [("theirs", "interrupted"), ("mine", "running")]
     assert len(list(path.parent.glob("*-alive-*"))) == 1  # only ours is left
 
 
-def test_an_unfinished_row_is_interrupted_after_its_process_has_exited(path: Path, table: UsageTable) -> None:
-    leaving = UsageTable(Database(path))
-    leaving.put([running("left")])
-    leaving.close()
-    table.mark_interrupted()
-    assert outcomes(table) == [("left", "interrupted")]
+async def test_an_unfinished_row_is_interrupted_after_its_process_has_exited(
+    path: Path, store: SqliteStore
+) -> None:
+    with open_store(path) as leaving:
+        await put(leaving, running("left"))
+    await mark_interrupted(store)
+    assert await outcomes(store) == [("left", "interrupted")]
 
 
-def test_the_oldest_rows_are_deleted(table: UsageTable, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tollbridge.storage.tables.ROW_LIMIT", 3)
+async def test_the_oldest_rows_are_deleted(store: SqliteStore, path: Path) -> None:
     for number in range(5):
-        table.put([running(f"m{number}", float(number))])
-    reopened = UsageTable(Database(path))
-    reopened.put([running("m5", 5.0)])
-    assert [row.model for row in reopened.since(0)] == ["m3", "m4", "m5"]
-    reopened.close()
+        await put(store, running(f"m{number}", float(number)))
+    with open_store(path, Limits(usage_rows=3)) as reopened:
+        await put(reopened, running("m5", 5.0))
+        assert [row.model for row in await reopened.usage.since(0)] == ["m3", "m4", "m5"]
 
 
 def test_a_process_lock_is_held_until_it_is_released(tmp_path: Path) -> None:
@@ -166,7 +182,8 @@ def test_a_process_lock_is_held_until_it_is_released(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_old_lock_files_of_dead_processes_are_deleted(table: UsageTable, path: Path) -> None:
+async def test_only_old_lock_files_of_dead_processes_are_deleted(store: SqliteStore, path: Path) -> None:
+    create_database(path)
     old = time.time() - 3600
     for name in ("killed", "young"):
         path.with_name(f"store.db-alive-{name}").touch()
@@ -175,7 +192,28 @@ def test_only_old_lock_files_of_dead_processes_are_deleted(table: UsageTable, pa
         os.utime(path.with_name(f"store.db-alive-{name}"), (old, old))
     path.with_name("other.db-alive-killed").touch()
     os.utime(path.with_name("other.db-alive-killed"), (old, old))
-    table.mark_interrupted()
+    await mark_interrupted(store)
     left = {found.name for found in path.parent.glob("*-alive-*")}
     assert left == {"store.db-alive-young", f"store.db-alive-{living.name}", "other.db-alive-killed"}
     living.release()
+
+
+async def test_a_store_in_memory_has_no_files_and_loses_nothing_while_it_is_open(tmp_path: Path) -> None:
+    store = await Store.open(":memory:")
+    await store.usage.put(running("m"))
+    assert [row.model for row in await store.usage.since(0)] == ["m"]
+    assert [group.requests for group in await store.usage.sums((), 0, 10)] == [1]
+    await store.aclose()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_opening_a_store_fails_if_it_cannot_be_used(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(StoreUnusable, match="Cannot use the database"):
+        await Store.open(f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize("url", ["", "store.db", "mysql:///store", "sqlite:/store.db"])
+def test_an_unknown_url_is_an_error(url: str) -> None:
+    with pytest.raises(ValueError, match="Expected sqlite:///path"):
+        open_url(url)

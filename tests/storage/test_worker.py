@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from tollbridge.storage.database import BatchQueue, WorkerThread, wait_for_write
+from tollbridge.storage.worker import BatchQueue, WorkerThread, wait_for_write
 
 
 def thread_names() -> list[str]:
@@ -132,3 +132,29 @@ def test_items_that_may_wait_are_handled_after_their_delay_or_when_asked() -> No
     second.result(30)
     worker.close(30)
     assert batches == [["first"], ["second"]]
+
+
+async def test_a_result_can_be_awaited() -> None:
+    worker = WorkerThread("test worker")
+    assert await worker.submit(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        await worker.submit(lambda: 1 / 0)
+    worker.close(10)
+
+
+def test_a_delayed_item_does_not_block_the_thread() -> None:
+    worker, batches = WorkerThread("test worker"), list[list[str]]()
+    queue = BatchQueue[str](worker, batches.append)
+    queue.add("later", delay=3600)
+    assert worker.submit(lambda: list(batches)).result(30) == []
+    worker.close(30)
+
+
+def test_functions_can_be_called_later_and_in_the_order_of_their_times() -> None:
+    worker, names, last = WorkerThread("test worker"), list[str](), threading.Event()
+    worker.call_later(0.02, last.set)
+    worker.call_later(0.01, lambda: names.append("second"))
+    worker.call_later(0.0, lambda: names.append("first"))
+    assert last.wait(30)
+    worker.close(30)
+    assert names == ["first", "second"]

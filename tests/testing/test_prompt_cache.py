@@ -6,8 +6,8 @@ import pytest
 
 from tollbridge import Account, ChatRequest, Engine, Message, Role, Settings, Usage
 from tollbridge.protocols import Backend
-from tollbridge.testing import PROVIDER_CACHE, CacheSettings, Gateway
-from tollbridge.testing.prompt_cache import PromptCache
+from tollbridge.testing.prompt_cache import PROVIDER_CACHE, CacheSettings, PromptCache
+from tollbridge.testing.server import Gateway
 
 LONG = "Read the file before you change it, and say why you do so.\n" * 150
 PREFACE = [(b"model", 0)]

@@ -17,7 +17,7 @@ from tollbridge.tokens.features import (
     CATEGORIES,
     SIZE,
     TABLE_PATH,
-    Prices,
+    ClusterWeights,
     TokenTable,
     categorize,
     count_features,
@@ -128,16 +128,20 @@ def test_the_price_of_a_text_is_the_sum_over_its_tokens(length: int) -> None:
     values = [rng.uniform(-1.5, 12.0) for _ in range(270)]
     clusters = bytes(rng.choices(range(256), k=length))
     expected = math.fsum(values[cluster] for cluster in clusters)
-    assert Prices(values).total(clusters) == pytest.approx(expected, abs=1e-6 * length)
-    assert Prices(values).total(count_features(clusters)) == pytest.approx(expected, abs=1e-6 * length)
-    assert Prices(()).total(clusters) == Prices(()).total(count_features(clusters)) == length
+    assert ClusterWeights(values).total(clusters) == pytest.approx(expected, abs=1e-6 * length)
+    assert ClusterWeights(values).total(count_features(clusters)) == pytest.approx(
+        expected, abs=1e-6 * length
+    )
+    assert ClusterWeights(()).total(clusters) == ClusterWeights(()).total(count_features(clusters)) == length
 
 
 @pytest.mark.parametrize("values", [[1.25] * 240, [0.0] * 255 + [40.0]], ids=["equal", "largest last"])
-def test_extreme_prices_are_added_without_loss(values: list[float]) -> None:
+def test_extreme_weights_are_added_without_loss(values: list[float]) -> None:
     clusters = bytes(range(240)) * 4 + b"\xef" * 40_000
-    assert Prices(values).total(clusters) == pytest.approx(sum(values[cluster] for cluster in clusters))
-    assert Prices([0.0] * 255 + [40.0]).total(b"\xff" * 40_000) == pytest.approx(1_600_000)
+    assert ClusterWeights(values).total(clusters) == pytest.approx(
+        sum(values[cluster] for cluster in clusters)
+    )
+    assert ClusterWeights([0.0] * 255 + [40.0]).total(b"\xff" * 40_000) == pytest.approx(1_600_000)
 
 
 def test_an_estimate_from_characters_uses_the_weights_of_the_categories() -> None:

@@ -9,7 +9,7 @@ import pytest
 from bench.tokens.corpus import corpus
 
 from tests.tokens.samples import hidden_text, unfamiliar_table
-from tollbridge.tokens.features import Prices, shipped_table, unpack_floats
+from tollbridge.tokens.features import ClusterWeights, shipped_table, unpack_floats
 from tollbridge.tokens.learner import (
     Block,
     Extra,
@@ -140,10 +140,10 @@ def test_an_error_scale_of_another_length_is_one() -> None:
 def test_a_bundled_vocabulary_is_exact_until_reports_contradict_it() -> None:
     learned = weights("openai/gpt-5")
     teach(learned, [(0, 1000.0)], 1003)
-    assert Prices(learned.text_prices).total(((0, 1000),)) == 1000
+    assert ClusterWeights(learned.text_weights).total(((0, 1000),)) == 1000
     for _ in range(100):
         teach(learned, [(0, 1000.0)], 1400)
-    assert Prices(learned.text_prices).total(((0, 1000),)) == pytest.approx(1400, rel=0.02)
+    assert ClusterWeights(learned.text_weights).total(((0, 1000),)) == pytest.approx(1400, rel=0.02)
 
 
 def test_weights_are_packed_without_loss() -> None:

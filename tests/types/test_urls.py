@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.compat.profiles import recognize_server
+from tollbridge.compat.known_servers import recognize_server
 from tollbridge.config.keys import variables_for
 from tollbridge.config.schema import Account
 from tollbridge.transport.http import check_url

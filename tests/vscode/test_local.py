@@ -13,8 +13,7 @@ from tests.vscode.browser import open_browser, take_screenshot
 from tests.vscode.vscode_page import VSCodePage
 from workshop.workbench import Workbench
 
-from tollbridge.local import fetch
-from tollbridge.local.process import SMOLLM2, LocalModel
+from tollbridge.local.process import SMOLLM2, LocalModel, fetch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
 

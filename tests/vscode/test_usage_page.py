@@ -8,12 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from tests.storage.stored import write_rows
 from tests.vscode.browser import open_browser, take_screenshot
 from tests.vscode.vscode_page import VSCodePage
 from workshop.workbench import Workbench
 
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.storage.rows import UsageRow
 from tollbridge.types.events import Usage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -27,10 +27,10 @@ COLOURS = """(body) => {
 
 
 def put(folder: Path, count: int) -> None:
-    table = UsageTable(Database(folder / "tollbridge.db"))
     now = time.time()
-    table.put(
-        [
+    write_rows(
+        folder / "tollbridge.db",
+        *(
             UsageRow(
                 started=now - number * 40_000,
                 model=f"demo/model-{number % 3}",
@@ -41,9 +41,8 @@ def put(folder: Path, count: int) -> None:
                 billed=Decimal("0.01") * (number % 7 + 1),
             )
             for number in range(count)
-        ]
+        ),
     )
-    table.close()
 
 
 async def test_the_page_has_the_colours_of_the_editor_and_shows_new_requests(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -19,15 +19,13 @@ from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.config.names import join_name
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
 from tollbridge.config.validation import validate_settings
-from tollbridge.observers.budget import WARNING_SHARE, list_budgets
-from tollbridge.storage.budgets import Budget, BudgetStatus, BudgetTable, format_dollars
-from tollbridge.storage.database import Database
-from tollbridge.transport.files import config_file, database_file
+from tollbridge.engine import Engine
+from tollbridge.observers.budget import WARNING_SHARE
+from tollbridge.storage.budgets import Budget, BudgetStatus, format_dollars
+from tollbridge.transport.files import config_file
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-Result = TypeVar("Result")
 
 _BAR_WIDTH = 20
 # US dollars, or requests per minute. A higher amount is a mistake.
@@ -191,7 +189,12 @@ def _is_known_account(account: str) -> bool:
         accounts = [named_account(loaded, name) for name in loaded.settings.accounts]
     if any(account in (each.name, each.base_url) for each in accounts):
         return True
-    return database_file().exists() and _read_table(lambda table: table.has_usage(account))
+
+    async def has_usage() -> bool:
+        async with Engine.open() as engine:
+            return await engine.has_usage(account)
+
+    return asyncio.run(has_usage())
 
 
 # --- Showing ---
@@ -223,7 +226,7 @@ def budget_rows(loaded: LoadedSettings) -> list[BudgetRow]:
             share=status.share,
             source=loaded.origin(_setting(status.budget)),
         )
-        for status in _read_status(list_budgets(settings))
+        for status in asyncio.run(_read_status(loaded))
     ]
     if settings.conversation is not None:
         source = loaded.origin("budgets.conversation")
@@ -242,18 +245,9 @@ def _setting(budget: Budget) -> str:
     return _full_name(budget.name.rpartition(".")[2], budget.account)
 
 
-def _read_status(budgets: list[Budget]) -> list[BudgetStatus]:
-    if not database_file().exists():
-        return [BudgetStatus(budget, Decimal(), Decimal()) for budget in budgets]
-    return _read_table(lambda table: table.status(budgets))
-
-
-def _read_table(read: Callable[[BudgetTable], Result]) -> Result:
-    table = BudgetTable(Database(database_file()))
-    try:
-        return read(table)
-    finally:
-        table.close()
+async def _read_status(loaded: LoadedSettings) -> list[BudgetStatus]:
+    async with Engine.open(loaded.settings) as engine:
+        return await engine.budgets()
 
 
 def _cells(row: BudgetRow) -> tuple[str, ...]:

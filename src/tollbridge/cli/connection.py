@@ -17,7 +17,8 @@ from tollbridge.catalog.models import Catalog, Listing, filter_models, is_favour
 from tollbridge.cli.errors import LIST_ADVICE, LOCAL_ADVICE, ExplainedError
 from tollbridge.cli.options import ConnectionOptions
 from tollbridge.cli.terminal import one_line
-from tollbridge.compat.profiles import CompatMemory, known_quirks
+from tollbridge.compat.known_servers import known_quirks
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.config.headers import find_secret_headers
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
 from tollbridge.config.schema import Account, BudgetSettings, SecretHeader, Settings

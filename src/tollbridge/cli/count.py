@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeVar
 
 import click
 import msgspec
@@ -15,12 +16,12 @@ from tollbridge.cli.options import MODEL_NAME
 from tollbridge.cli.output import to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, terminal_width, wrap_line
 from tollbridge.config.loading import load_settings
+from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.tokens.ledger import EstimationResult, Method
 from tollbridge.tokens.prediction import Share
 from tollbridge.tokens.records import Accuracy, ErrorSummary
 from tollbridge.tokens.tokenizers import BASE, TextFeatures, family_of, pieces, tokenizer
-from tollbridge.transport.files import database_file
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import (
     ChatRequest,
@@ -34,6 +35,8 @@ from tollbridge.types.messages import (
     ToolResultPart,
 )
 from tollbridge.types.text import read_json
+
+T = TypeVar("T")
 
 FILE_LIMIT = 256 * 1024 * 1024
 # The names of the methods in the output for a conversation.
@@ -102,17 +105,24 @@ def count(file: IO[bytes] | None, model: str | None, messages: IO[bytes] | None,
     model = model or load_settings().settings.model
     if not model:
         raise click.UsageError("Name the model with --model, TOLLBRIDGE_MODEL or the setting `model`.")
-    estimator = HybridTokenEstimator(database_file())
-    try:
+
+    def show_count(estimator: HybridTokenEstimator) -> None:
         if messages is not None:
             request = read_request(model, _read_file(messages))
             _show_conversation(model, estimator.estimate_request(request), as_json)
         elif file is not None:
             _show_text(count_text(estimator, model, _read_text(file)), as_json)
+
+    try:
+        asyncio.run(_use_estimator(show_count))
     except RequestError as error:
         raise click.ClickException(one_line(error.message)) from error
-    finally:
-        estimator.close()
+
+
+async def _use_estimator(function: Callable[[HybridTokenEstimator], T]) -> T:
+    """Call a function with the estimator of this machine, which has learned from earlier responses."""
+    async with Engine.open() as engine:
+        return function(engine.estimator)
 
 
 def _read_file(file: IO[bytes]) -> bytes:
@@ -342,11 +352,7 @@ def accuracy(as_json: bool) -> None:
     First requests of conversations, later ones, and requests that were counted before are also shown apart.
     Reports that cannot be the size of the prompt are refused: they are counted, and not learned from.
     """
-    estimator = HybridTokenEstimator(database_file())
-    try:
-        models = estimator.accuracy()
-    finally:
-        estimator.close()
+    models = asyncio.run(_use_estimator(lambda estimator: estimator.accuracy()))
     if as_json:
         for model in models:
             click.echo(to_json(msgspec.to_builtins(model)))

@@ -17,18 +17,17 @@ from tollbridge.cli.connection import connect
 from tollbridge.cli.options import MODEL_NAME, ConnectionOptions, connection_options
 from tollbridge.cli.output import to_json
 from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
-from tollbridge.compat.profiles import forget_lessons, profile_file, save_profile
+from tollbridge.compat.profiles import profile_file, save_profile
 from tollbridge.doctor.examination import STEPS, TYPICAL_REQUESTS, Examination, Step
 from tollbridge.doctor.session import Verdict
 from tollbridge.protocols import all_protocols
-from tollbridge.transport.files import database_file
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
 
-from tollbridge.storage.database import StoreUnusable
+from tollbridge.storage.store import StoreUnusable
 from tollbridge.storage.tracker import BillingAccount
 
 _MARKS: dict[Verdict, tuple[str, str]] = {
@@ -151,6 +150,13 @@ async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) ->
         # A server that stops with this command needs no profile: the next one has another address.
         save = examination.can_chat and session.lasting
         path = _save_profile(examination, client.base_url) if save else None
+        if path is not None:
+            # What was learned before is not needed any more: the profile is newer and measured.
+            models = ("", examination.model)
+            with contextlib.suppress(StoreUnusable):
+                await session.engine.forget_lessons(
+                    lambda lesson: lesson.base_url == client.base_url and lesson.model in models
+                )
         if as_json:
             click.echo(to_json(_as_json(examination, client.base_url, path)))
         else:
@@ -179,11 +185,6 @@ def _save_profile(examination: Examination, base_url: str) -> Path:
             f"Cannot write the profile: {error.strerror or error} ({where}). "
             "Set TOLLBRIDGE_DATA_DIR to a writable directory."
         ) from error
-    # What was learned before is not needed any more: the profile is newer and measured.
-    with contextlib.suppress(StoreUnusable):
-        forget_lessons(
-            database_file(), lambda lesson: lesson.base_url == base_url and lesson.model in ("", model)
-        )
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,18 +14,14 @@ from tollbridge.catalog.models import Catalog
 from tollbridge.cli.options import WholeNumber
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, wrap_line
-from tollbridge.compat.profiles import (
-    describe_lesson,
-    describe_quirks,
-    forget_lessons,
-    list_profiles,
-    read_lessons,
-    recognize_server,
-)
+from tollbridge.compat.known_servers import recognize_server
+from tollbridge.compat.lessons import describe_lesson, describe_quirks
+from tollbridge.compat.profiles import list_profiles
 from tollbridge.config.accounts import all_accounts, named_account
 from tollbridge.config.errors import SettingsUnusable
 from tollbridge.config.loading import load_settings
-from tollbridge.transport.files import catalog_folder, database_file
+from tollbridge.engine import Engine
+from tollbridge.transport.files import catalog_folder
 from tollbridge.types.quirks import Evidence, Lesson
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
@@ -92,7 +89,7 @@ def list_quirks(gateway: str | None, model: str | None, as_json: bool) -> None:
 def _list(gateway: str | None, model: str | None, as_json: bool) -> None:
     rows = [
         row
-        for row in [*_profile_rows(), *map(_lesson_row, read_lessons(database_file()))]
+        for row in [*_profile_rows(), *map(_lesson_row, asyncio.run(_read_lessons()))]
         if gateway in (None, row.gateway, f"{row.gateway}/") and (model is None or row.model in (None, model))
     ]
     if as_json:
@@ -129,12 +126,22 @@ def forget(numbers: tuple[int, ...], gateway: str | None, model: str | None, eve
             and (model is None or lesson.model == model)
         )
 
-    forgotten = forget_lessons(database_file(), selects)
+    forgotten = asyncio.run(_forget_lessons(selects))
     for lesson in forgotten:
         click.echo(f"Forgotten: {one_line(describe_lesson(lesson))} ({one_line(lesson.base_url)})")
     if not forgotten:
         click.echo("No learned quirk matches. Run `tollbridge quirks` to list them.", err=True)
     return 0 if forgotten else 1
+
+
+async def _read_lessons() -> list[Lesson]:
+    async with Engine.open() as engine:
+        return await engine.lessons()
+
+
+async def _forget_lessons(selects: Callable[[Lesson], bool]) -> list[Lesson]:
+    async with Engine.open() as engine:
+        return await engine.forget_lessons(selects)
 
 
 def _profile_rows() -> Iterator[QuirkRow]:

@@ -15,23 +15,12 @@ from typing import Any
 import click
 import msgspec
 
-from tollbridge.catalog.cache import CachedPrices
 from tollbridge.cli.options import WholeNumber
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import format_count, format_seconds, one_line, wrap_line
-from tollbridge.storage.cache_tracker import CacheTable, StoredReport
-from tollbridge.storage.database import Database
-from tollbridge.storage.reports import (
-    DIMENSIONS,
-    Dimension,
-    UsageGroup,
-    UsageTotals,
-    add_up,
-    start_of_day,
-    sum_usage,
-)
-from tollbridge.storage.tables import UsageTable
-from tollbridge.transport.files import catalog_folder, database_file
+from tollbridge.engine import Engine
+from tollbridge.storage.reports import DIMENSIONS, Dimension, UsageGroup, UsageTotals, add_up, start_of_day
+from tollbridge.storage.rows import StoredReport
 
 _BAR_WIDTH = 8
 _DEFAULT_DIMENSIONS: tuple[Dimension, ...] = ("day", "model")
@@ -113,7 +102,7 @@ def usage(
         return
     by = tuple(dict.fromkeys(by))
     period = _period(by, days, since, until)
-    groups = _read_groups(by, *period)
+    groups = asyncio.run(_read_groups(by, *period))
     if as_json:
         for group in groups:
             click.echo(to_json(_describe(by, group)))
@@ -154,16 +143,9 @@ def _describe_period(since: float, until: float) -> str:
     return f"from {first} to {last}"
 
 
-def _read_groups(by: Sequence[Dimension], since: float, until: float) -> list[UsageGroup]:
-    path = database_file()
-    if not path.exists():
-        return []
-    table = UsageTable(database := Database(path))
-    try:
-        table.mark_interrupted()
-        return sum_usage(database, by, since, until, CachedPrices(catalog_folder()))
-    finally:
-        table.close()
+async def _read_groups(by: Sequence[Dimension], since: float, until: float) -> list[UsageGroup]:
+    async with Engine.open() as engine:
+        return await engine.usage_sums(by, since, until)
 
 
 # --- JSON and CSV ---
@@ -309,7 +291,6 @@ def _serve_page(days: int | None) -> None:
 async def _run_page(days: int | None) -> None:
     import secrets
 
-    from tollbridge.engine import Engine
     from tollbridge.frontends.http.access import ServerOptions
     from tollbridge.frontends.http.server import run_server
 
@@ -356,7 +337,7 @@ def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -
         raise click.UsageError("Use either TURN or --list.")
     if limit is not None and not as_list:
         raise click.UsageError("--limit needs --list.")
-    reports = _read_reports(turn, as_list=as_list, limit=limit or _DEFAULT_LIMIT)
+    reports = asyncio.run(_read_reports(turn, as_list=as_list, limit=limit or _DEFAULT_LIMIT))
     if as_json:
         for report in reports:
             click.echo(to_json(to_fields(report)))
@@ -372,18 +353,12 @@ def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -
     click.echo(missing, err=True)
 
 
-def _read_reports(turn: str | None, *, as_list: bool, limit: int) -> list[StoredReport]:
-    path = database_file()
-    if not path.exists():
-        return []
-    table = CacheTable(Database(path))
-    try:
+async def _read_reports(turn: str | None, *, as_list: bool, limit: int) -> list[StoredReport]:
+    async with Engine.open() as engine:
         if as_list:
-            return table.misses(limit=limit)
-        report = table.find_report(turn)
+            return await engine.cache_misses(limit)
+        report = await engine.cache_report(turn)
         return [] if report is None else [report]
-    finally:
-        table.close()
 
 
 def to_fields(report: StoredReport) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tollbridge.clients.base import GatewayClient
-from tollbridge.compat.profiles import KnownServer, apply_findings, recognize_server
+from tollbridge.compat.known_servers import KnownServer, recognize_server
+from tollbridge.compat.profiles import apply_findings
 from tollbridge.doctor import content_checks
 from tollbridge.doctor.session import (
     CLOSE_CONNECTION,

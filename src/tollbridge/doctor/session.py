@@ -12,7 +12,7 @@ import msgspec
 
 from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient, encode_body
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerEvents
 from tollbridge.observers.usage import record_request

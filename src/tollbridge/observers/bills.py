@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from tollbridge.protocols.billing import Generation
-from tollbridge.storage.tables import UsageRow
+from tollbridge.storage.rows import UsageRow
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.types.errors import BridgeError
 

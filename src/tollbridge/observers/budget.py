@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -17,13 +16,13 @@ from tollbridge.observers.usage import UsageObserver
 from tollbridge.storage.budgets import (
     Budget,
     BudgetStatus,
-    BudgetStore,
     CostEstimate,
     format_dollars,
     start_of_period,
 )
-from tollbridge.storage.database import WRITE_TIMEOUT, StoreUnusable, wait_for_write
-from tollbridge.storage.tables import UsageRow
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.store import BudgetStore, StoreUnusable
+from tollbridge.storage.worker import wait_for_write
 from tollbridge.tokens.ledger import EstimationResult
 from tollbridge.types.errors import BudgetExceeded
 from tollbridge.types.events import Usage
@@ -99,6 +98,8 @@ class BudgetRules(msgspec.Struct, frozen=True, kw_only=True):
             unknown.
         estimate: Estimates the tokens of a prompt.
         over_budget: Whether the user permits this request to exceed the budgets.
+        warned: The budgets whose warning was logged, by name and start.
+        warned: The budgets whose warning was logged, by name and start; it is added to.
     """
 
     store: BudgetStore
@@ -107,6 +108,7 @@ class BudgetRules(msgspec.Struct, frozen=True, kw_only=True):
     model_output: int | None
     estimate: Callable[[ChatRequest], EstimationResult]
     over_budget: bool = False
+    warned: set[tuple[str, float]] = set()
 
 
 class BudgetObserver(Observer):
@@ -154,8 +156,8 @@ class BudgetObserver(Observer):
             limit = rules.settings.requests_per_minute
         self._estimate = self._estimate_cost(request, prompt, may_limit) if budgets else CostEstimate()
         try:
-            tokens = await asyncio.wrap_future(
-                rules.store.reserve(row, self._estimate, budgets, limit, over_budget=rules.over_budget)
+            tokens = await rules.store.reserve(
+                row, self._estimate, budgets, limit, over_budget=rules.over_budget
             )
         except StoreUnusable as error:
             if rules.over_budget:
@@ -178,7 +180,7 @@ class BudgetObserver(Observer):
         store = self._rules.store
         status = store.status(budgets)
         try:
-            await wait_for_write(status, WRITE_TIMEOUT)
+            await wait_for_write(status)
         except StoreUnusable:
             return
         for each in status.result() if status.done() else ():
@@ -187,8 +189,8 @@ class BudgetObserver(Observer):
             answer.warnings.append(warning)
             # Each budget is logged once per period.
             key = each.budget.name, each.budget.since if each.budget.name != "cost_per_hour" else 0.0
-            if key not in store.warned:
-                store.warned.add(key)
+            if key not in self._rules.warned:
+                self._rules.warned.add(key)
                 log.warning("%s", warning)
 
     def _settle(self, row: UsageRow) -> None:

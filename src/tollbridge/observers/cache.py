@@ -8,7 +8,7 @@ from tollbridge.answer import Answer
 from tollbridge.clients.observer import Observer
 from tollbridge.observers.usage import UsageObserver
 from tollbridge.storage.cache_tracker import CacheTracker
-from tollbridge.storage.database import wait_for_write
+from tollbridge.storage.worker import wait_for_write
 from tollbridge.types.messages import ChatRequest
 
 

@@ -8,9 +8,10 @@ from functools import partial
 
 from tollbridge.answer import Answer
 from tollbridge.clients.observer import Observer
-from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.observers.usage import UsageObserver
 from tollbridge.protocols.stream import log_defect
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.types.errors import ContextTooLong, RequestError
 from tollbridge.types.messages import ChatRequest, is_marker
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -13,9 +12,9 @@ import msgspec
 from tollbridge.answer import Answer
 from tollbridge.clients.observer import Observer
 from tollbridge.protocols.billing import read_billing_headers
-from tollbridge.storage.database import WRITE_TIMEOUT, wait_for_write
-from tollbridge.storage.tables import Outcome, UsageRow, is_incomplete
+from tollbridge.storage.rows import Outcome, UsageRow, is_incomplete
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
+from tollbridge.storage.worker import WRITE_TIMEOUT, Pending, wait_for_write
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Billing, Cost, Event, File, Finished, Usage
 from tollbridge.types.models import Prices, explain_difference
@@ -30,7 +29,7 @@ class UsageObserver(Observer):
     It also sets the usage, the cost and the times of the answer.
 
     Attributes:
-        row: A future that is done when the row of the current attempt has been written, or `None`.
+        row: Is done when the row of the current attempt has been written; `None` if it is not written.
         attempt: The record of the current attempt.
         last_row: The record of the last attempt that has ended.
         listeners: Called with the record of each attempt that has ended.
@@ -60,7 +59,7 @@ class UsageObserver(Observer):
         delay: float = 0.0,
         waits: bool = True,
     ) -> None:
-        self.row: Future[None] | None = None
+        self.row: Pending[None] | None = None
         self.last_row: UsageRow | None = None
         self.listeners: list[Callable[[UsageRow], object]] = []
         self.started = False
@@ -162,7 +161,7 @@ class UsageObserver(Observer):
         self._images = 0
         self._billing = Billing()
 
-    def _record(self, outcome: Outcome, error: BridgeError | None, *, last: bool) -> Future[None] | None:
+    def _record(self, outcome: Outcome, error: BridgeError | None, *, last: bool) -> Pending[None] | None:
         finished = self._answer.finished if last else None
         usage = finished.usage if finished else error.usage if error else None
         if usage is not None and self._images and usage.images is None:

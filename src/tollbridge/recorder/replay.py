@@ -11,7 +11,7 @@ import msgspec
 from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.observer import Observer, Observers
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.protocols import DEFAULT_BACKEND, find_by_stream, find_protocol
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.recorder.recording import (

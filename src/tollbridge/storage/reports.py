@@ -1,7 +1,7 @@
 """Sums over the usage table, for `tollbridge usage` and the usage page.
 
-SQLite adds up: tokens and costs are integers there, so sums are exact. `sum_usage` groups attempts by any
-dimensions; `UsageReader` reads the document that the usage page shows, `UsageReport`. Encoded as JSON:
+A store adds up (`UsageStore.sums`): tokens and costs are integers there, so sums are exact. `UsageReports`
+makes the document that the usage page shows, `UsageReport`. Encoded as JSON:
 
     revision    changes with the data; a reader that sends it back gets only `revision` if nothing changed
     since       the first day, "2026-10-19"; days are local
@@ -22,34 +22,29 @@ Costs are US dollars as decimal text. A cost or a count that is not known is nul
 
 from __future__ import annotations
 
-import json
+import asyncio
 import time
-import uuid
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 from hashlib import blake2s
-from pathlib import Path
-from threading import Lock
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
 
 from tollbridge.storage.budgets import BudgetStatus
-from tollbridge.storage.cache_tracker import CacheTable, StoredReport
-from tollbridge.storage.database import Database, StoreUnusable
-from tollbridge.storage.tables import COST_UNIT, REFUSALS, UsageTable
+from tollbridge.storage.rows import StoredReport
 from tollbridge.tokens.records import Accuracy
 from tollbridge.types.events import Usage
-from tollbridge.types.models import Prices
+
+if TYPE_CHECKING:
+    from tollbridge.storage.store import PriceLookup, Store
 
 Number = TypeVar("Number", int, Decimal)
 # The calling program is the row's initiator.
 Dimension = Literal["day", "month", "model", "conversation", "account", "provider", "caller"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
-# Returns the current prices of a model, by base URL, account and model.
-PriceLookup = Callable[[str, str, str], Prices | None]
 
 # Conversations in a report.
 CONVERSATION_LIMIT = 10
@@ -57,9 +52,6 @@ CONVERSATION_LIMIT = 10
 CONVERSATION_DAYS = 30
 # Cache misses in a report.
 MISS_LIMIT = 20
-
-
-# --- The sums ---
 
 
 class UsageTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,12 +107,12 @@ class UsageTotals(msgspec.Struct, frozen=True, kw_only=True):
             attempts=self.attempts + other.attempts,
             outcomes=outcomes,
             usage=self.usage + other.usage,
-            cacheable=_add(self.cacheable, other.cacheable),
+            cacheable=add_amounts(self.cacheable, other.cacheable),
             incomplete=self.incomplete + other.incomplete,
-            cost=_add(self.cost, other.cost),
-            billed=_add(self.billed, other.billed),
-            computed=_add(self.computed, other.computed),
-            difference=_add(self.difference, other.difference),
+            cost=add_amounts(self.cost, other.cost),
+            billed=add_amounts(self.billed, other.billed),
+            computed=add_amounts(self.computed, other.computed),
+            difference=add_amounts(self.difference, other.difference),
             unbilled=self.unbilled + other.unbilled,
             unpriced=self.unpriced + other.unpriced,
         )
@@ -146,213 +138,16 @@ def add_up(groups: Iterable[UsageTotals]) -> UsageTotals:
     return sum(groups, UsageTotals())
 
 
-def _add(left: Number | None, right: Number | None) -> Number | None:
+def add_amounts(left: Number | None, right: Number | None) -> Number | None:
     if left is None:
         return right
     return left if right is None else left + right
-
-
-# --- Reading them ---
-
-# An attempt, with when its request began and whether it is the last one of its request. Only a failed attempt
-# can have a later one. The key of attempt n is that of its turn and n, see `RequestAccounting`.
-_ATTEMPTS = """(
-    SELECT
-        CASE WHEN u.attempt > 1
-            THEN coalesce((SELECT f.started FROM usage f WHERE f.key = u.turn), u.started)
-            ELSE u.started
-        END AS began,
-        CASE WHEN u.outcome = 'failed'
-            THEN NOT EXISTS (SELECT 1 FROM usage n WHERE n.key = u.turn || '-' || (u.attempt + 1))
-            ELSE 1
-        END AS is_last,
-        coalesce(u.input, 0) + coalesce(u.output, 0) + coalesce(u.total, 0) > 0 AS known,
-        u.*
-    FROM usage u WHERE u.started >= :since
-) WHERE began >= :since AND began < :until"""
-_EXPRESSIONS: dict[Dimension, str] = {
-    "day": "date(began, 'unixepoch', 'localtime')",
-    "month": "strftime('%Y-%m', began, 'unixepoch', 'localtime')",
-    "model": "model",
-    "conversation": "conversation",
-    "account": "account",
-    "provider": "provider",
-    "caller": "initiator",
-}
-_OUTCOMES = ("completed", "failed", "cancelled", "interrupted", "running")
-# Rows of the first release do not say whether their usage is complete: see `is_incomplete` in tables.py.
-_INCOMPLETE = (
-    "coalesce(incomplete, NOT (known OR (outcome = 'failed' AND first IS NULL AND coalesce(error, '') IN ("
-    + ", ".join(f"'{kind}'" for kind in sorted(REFUSALS))
-    + "))))"
-)
-_UNPRICED = "known AND computed_cost IS NULL AND billed_cost IS NULL"
-_COUNTS = (
-    "count(*)",
-    "sum(is_last)",
-    *(f"sum(is_last AND outcome = '{outcome}')" for outcome in _OUTCOMES),
-    f"sum({_INCOMPLETE})",
-    "sum(billed_cost IS NULL AND computed_cost IS NOT NULL)",
-    f"sum({_UNPRICED})",
-    "avg(CASE WHEN is_last THEN started - began + duration END)",
-    "avg(first)",
-    "max(began)",
-)
-# Expressions of 64-bit integers: tokens, and costs in units of `COST_UNIT`.
-_AMOUNTS = (
-    *("input", "output", "coalesce(total, input + output)", "cached", "reasoning", "cache_write"),
-    "CASE WHEN cached IS NOT NULL THEN input END",
-    "coalesce(billed_cost, computed_cost)",
-    *("billed_cost", "computed_cost", "billed_cost - computed_cost"),
-)
-# The number of low bits that are added up on their own if a sum needs more than 64 bits.
-_LOW_BITS = 20
-
-
-def sum_usage(
-    database: Database,
-    by: Sequence[Dimension],
-    since: float,
-    until: float,
-    find_prices: PriceLookup | None = None,
-    *,
-    conversations: Sequence[str] | None = None,
-) -> list[UsageGroup]:
-    """Add up the attempts of all requests that began in a period.
-
-    Args:
-        database: The database with the usage table.
-        by: The dimensions to group by; none gives one group.
-        since: The start of the period, in seconds since the epoch.
-        until: Its end, not included.
-        find_prices: Returns prices for attempts that were stored without any.
-        conversations: Add up these conversations only.
-
-    Returns:
-        The groups: the latest days or months first, then the most expensive ones, then by their tokens.
-    """
-    keys = [_EXPRESSIONS[dimension] for dimension in by]
-    values: dict[str, Any] = {"since": since, "until": until}
-    where = ""
-    if conversations is not None:
-        where = "AND conversation IN (SELECT value FROM json_each(:conversations))"
-        values["conversations"] = json.dumps(conversations)
-    with database.snapshot():
-        groups = _read_groups(database, keys, where, values)
-        if find_prices is not None and any(group.unpriced for group in groups):
-            groups = _price_now(database, keys, where, values, groups, find_prices)
-    groups.sort(key=lambda group: (group.cost or 0, group.tokens), reverse=True)
-    times = [index for index, dimension in enumerate(by) if dimension in ("day", "month")]
-    groups.sort(key=lambda group: [group.key[index] or "" for index in times], reverse=True)
-    return groups
-
-
-def _read_groups(
-    database: Database, keys: Sequence[str], where: str, values: Mapping[str, Any]
-) -> list[UsageGroup]:
-    split = False
-    sums = [f"sum({amount})" for amount in _AMOUNTS]
-    try:
-        rows = database.query(_select(keys, [*_COUNTS, *sums], where), values)
-    except StoreUnusable as error:
-        if "integer overflow" not in str(error):
-            raise
-        split = True
-        low = (1 << _LOW_BITS) - 1
-        sums = [f"sum(({amount}) >> {_LOW_BITS}), sum(({amount}) & {low})" for amount in _AMOUNTS]
-        rows = database.query(_select(keys, [*_COUNTS, *sums], where), values)
-    # Without keys there is one row, also if there are no attempts.
-    return [_decode_group(row, len(keys), split) for row in rows if row[len(keys)]]
-
-
-def _select(keys: Sequence[str], sums: Sequence[str], condition: str = "") -> str:
-    """Return a query of sums, one row for each combination of the keys."""
-    numbers = ", ".join(str(number + 1) for number in range(len(keys)))
-    grouping = f"GROUP BY {numbers}" if keys else ""
-    return f"SELECT {', '.join([*keys, *sums])} FROM {_ATTEMPTS} {condition} {grouping}"  # noqa: S608
-
-
-def _decode_group(row: Sequence[Any], keys: int, split: bool) -> UsageGroup:
-    attempts, requests, *counts = row[keys : keys + len(_COUNTS)]
-    outcomes, (incomplete, unbilled, unpriced, seconds, first_seconds, last) = counts[:5], counts[5:]
-    amounts = list(row[keys + len(_COUNTS) :])
-    if split:
-        pairs = zip(amounts[::2], amounts[1::2], strict=True)
-        amounts = [None if high is None else (high << _LOW_BITS) + low for high, low in pairs]
-    cost, billed, computed, difference = (
-        None if amount is None else amount * COST_UNIT for amount in amounts[7:]
-    )
-    return UsageGroup(
-        key=tuple(row[:keys]),
-        requests=requests,
-        attempts=attempts,
-        outcomes={name: count for name, count in zip(_OUTCOMES, outcomes, strict=True) if count},
-        usage=Usage(*amounts[:6]),
-        cacheable=amounts[6],
-        incomplete=incomplete,
-        cost=cost,
-        billed=billed,
-        computed=computed,
-        difference=difference,
-        unbilled=unbilled,
-        unpriced=unpriced,
-        seconds=seconds,
-        first_seconds=first_seconds,
-        last=last,
-    )
-
-
-def _price_now(
-    database: Database,
-    keys: Sequence[str],
-    where: str,
-    values: Mapping[str, Any],
-    groups: list[UsageGroup],
-    find_prices: PriceLookup,
-) -> list[UsageGroup]:
-    """Add the cost of attempts that were stored without prices, at the current ones."""
-    where += f" AND {_UNPRICED} AND input_price IS NULL AND output_price IS NULL"
-    by_key = {group.key: group for group in groups}
-    models = ["base_url", "account", "model"]
-    for model in database.query(_select(models, [], where), values):
-        prices = find_prices(*model)
-        if prices is None:
-            continue
-        names = {f"m{index}": name for index, name in enumerate(model)}
-        one_model = f"{where} AND (base_url, account, model) = (:m0, :m1, :m2)"
-        usage = ["input", "output", "total", "cached", "reasoning", "cache_write"]
-        rows = database.query(_select([*keys, *usage], ["count(*)"], one_model), {**values, **names})
-        for row in rows:
-            key, count = tuple(row[: len(keys)]), row[-1]
-            cost = prices.cost(Usage(*row[len(keys) : -1]))
-            if cost is not None:
-                group = by_key[key]
-                by_key[key] = msgspec.structs.replace(
-                    group,
-                    cost=_add(group.cost, count * cost),
-                    computed=_add(group.computed, count * cost),
-                    unbilled=group.unbilled + count,
-                    unpriced=group.unpriced - count,
-                )
-    return list(by_key.values())
-
-
-def find_expensive_conversations(database: Database, since: float, until: float, limit: int) -> list[str]:
-    """Return the conversations with the highest known cost, or the most tokens where no cost is known."""
-    # `total` adds up floats, which cannot overflow and are good enough to compare.
-    order = "total(coalesce(billed_cost, computed_cost)) DESC, total(coalesce(total, input + output)) DESC"
-    query = _select(["conversation"], [], "AND conversation IS NOT NULL")
-    values = {"since": since, "until": until, "limit": limit}
-    return [name for (name,) in database.query(f"{query} ORDER BY {order} LIMIT :limit", values)]
 
 
 def start_of_day(now: float, days_ago: int = 0) -> float:
     """Return the local midnight with which a day began. Days can have 23 or 25 hours."""
     year, month, day = time.localtime(now)[:3]
     return time.mktime((year, month, day - days_ago, 0, 0, 0, 0, 0, -1))
-
-
-# --- The report of the usage page ---
 
 
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
@@ -438,89 +233,66 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, revision=f"{self.revision}-{digest}", budgets=budgets)
 
 
-class UsageReader:
-    """Reads reports from a database. Threads can share it.
+class UsageReports:
+    """Makes reports from a store.
 
-    The last report is kept and returned again while the database does not change, because a page asks every
-    few seconds.
+    The last report is kept and returned again while the store does not change, because a page asks every few
+    seconds.
 
     Args:
-        path: The database. It is not created; without one, reports are empty.
+        store: The store. One that does not exist yet is not created: reports are then empty.
         load_prices: Loads the current prices, for attempts that were stored without any.
-        find_accuracy: Returns how close token estimates were.
+        find_accuracy: Returns how close token estimates were. It is called on another thread.
     """
 
     def __init__(
         self,
-        path: Path | None,
+        store: Store,
         load_prices: Callable[[], PriceLookup],
         find_accuracy: Callable[[], Sequence[Accuracy]],
     ) -> None:
-        self._path = path
+        self._store = store
         self._load_prices = load_prices
         self._find_accuracy = find_accuracy
-        self._name = uuid.uuid4().hex[:8]  # the data version is valid for one connection only
-        self._database: Database | None = None
         self._report: UsageReport | None = None
-        self._lock = Lock()
+        self._lock = asyncio.Lock()
 
-    def read(self, days: int) -> UsageReport:
+    async def read(self, days: int) -> UsageReport:
         """Return the report of this many days, counting today.
 
         Raises:
-            StoreUnusable: The database cannot be read.
+            StoreUnusable: The store cannot be read.
         """
-        with self._lock:
+        async with self._lock:
             now = time.time()
             since, until = (_day_name(start_of_day(now, back)) for back in (days - 1, 0))
-            database = self._open()
-            version = 0 if database is None else database.data_version()
-            revision = f"{self._name}-{version}-{since}-{until}"
+            revision = f"{await self._store.usage.revision()}-{since}-{until}"
             if self._report is None or self._report.revision != revision:
                 empty = UsageReport(revision=revision, since=since, until=until, generated=now)
-                self._report = empty if database is None else self._compute(database, empty, days)
+                self._report = await self._compute(empty, days)
             return self._report
 
-    def spending(self, conversation: str | None) -> tuple[UsageTotals, UsageTotals | None]:
+    async def spending(self, conversation: str | None) -> tuple[UsageTotals, UsageTotals | None]:
         """Return the sums of today, and those of a conversation in the last days.
 
         Raises:
-            StoreUnusable: The database cannot be read.
+            StoreUnusable: The store cannot be read.
         """
-        with self._lock:
-            database, now = self._open(), time.time()
-            if database is None:
-                return UsageTotals(), UsageTotals() if conversation else None
-            end = start_of_day(now, -1)
-            today = add_up(sum_usage(database, (), start_of_day(now), end))
-            if conversation is None:
-                return today, None
-            since = start_of_day(now, CONVERSATION_DAYS)
-            return today, add_up(sum_usage(database, (), since, end, conversations=[conversation]))
+        now, usage = time.time(), self._store.usage
+        end = start_of_day(now, -1)
+        today = add_up(await usage.sums((), start_of_day(now), end))
+        if conversation is None:
+            return today, None
+        since = start_of_day(now, CONVERSATION_DAYS)
+        return today, add_up(await usage.sums((), since, end, conversation=conversation))
 
-    def close(self) -> None:
-        with self._lock:
-            if self._database is not None:
-                self._database.close()
-
-    def _open(self) -> Database | None:
-        if self._database is not None and not self._database.is_current():
-            self._database.close()
-            self._database = None
-        if self._database is None and self._path is not None and self._path.exists():
-            self._database = Database(self._path)
-            self._name = uuid.uuid4().hex[:8]
-        return self._database
-
-    def _compute(self, database: Database, empty: UsageReport, days: int) -> UsageReport:
-        UsageTable(database).mark_interrupted()
-        now = empty.generated
+    async def _compute(self, empty: UsageReport, days: int) -> UsageReport:
+        now, usage = empty.generated, self._store.usage
         period = start_of_day(now, days - 1), start_of_day(now, -1)
         prices = self._load_prices()
-        with database.snapshot():
-            cells = sum_usage(database, ("day", "model"), *period, prices)
-            names = find_expensive_conversations(database, *period, CONVERSATION_LIMIT)
-            conversations = sum_usage(database, ("conversation",), *period, prices, conversations=names)
+        cells = await usage.sums(("day", "model"), *period, prices)
+        conversations = await usage.sums(("conversation",), *period, prices, limit=CONVERSATION_LIMIT)
+        misses = await self._store.prompts.misses(period[0], MISS_LIMIT)
         by_day, by_model = _regroup(cells, 0), _regroup(cells, 1)
         return msgspec.structs.replace(
             empty,
@@ -538,8 +310,8 @@ class UsageReader:
                 {"conversation": group.key[0], **_fields(group), "last": group.last}
                 for group in conversations
             ],
-            accuracy=self._find_accuracy(),
-            misses=[_describe_miss(miss) for miss in CacheTable(database).misses(period[0], MISS_LIMIT)],
+            accuracy=await asyncio.to_thread(self._find_accuracy),
+            misses=[_describe_miss(miss) for miss in misses],
         )
 
 

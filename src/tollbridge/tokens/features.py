@@ -192,21 +192,21 @@ def count_features(features: Features) -> Vector:
     return tuple(Counter(features).items()) if isinstance(features, bytes) else features
 
 
-class Prices:
-    """The prices of clusters. Without prices, each token costs 1.
+class ClusterWeights:
+    """The weights of clusters, in tokens. Without weights, each token counts 1.
 
     The sum over a long text adds fixed-point numbers of 24 bits, six bits of all tokens at a time. This takes
-    a third of the time of adding floats. Each price is rounded to a ten-millionth of their range.
+    a third of the time of adding floats. Each weight is rounded to a ten-millionth of their range.
 
     Args:
-        values: The price of each cluster, and of each category of `TokenTable.estimate`.
+        values: The weight of each cluster, and of each category of `TokenTable.estimate`.
     """
 
     def __init__(self, values: Sequence[float]) -> None:
         self._values = values
 
     def total(self, features: Features) -> float:
-        """Return the sum of the prices of all tokens."""
+        """Return the sum of the weights of all tokens."""
         values = self._values
         if not values:
             return len(features) if isinstance(features, bytes) else sum([amount for _, amount in features])
@@ -221,7 +221,7 @@ class Prices:
 
     @cached_property
     def _fixed_point(self) -> tuple[float, float, tuple[bytes, bytes, bytes, bytes]]:
-        """The lowest price, the unit in which the others exceed it, and tables of these differences.
+        """The lowest weight, the unit in which the others exceed it, and tables of these differences.
 
         Each table has six bits of every difference, the lowest first.
         """

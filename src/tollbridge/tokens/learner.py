@@ -370,8 +370,8 @@ class Weights:
         return len(self.text.weights) == 1 and abs(self.text.weights[0] - 1.0) <= _EXACT_TOLERANCE
 
     @property
-    def text_prices(self) -> tuple[float, ...]:
-        """The weights that decide how a text is counted, for `Prices`; empty if all are 1."""
+    def text_weights(self) -> tuple[float, ...]:
+        """The weights that decide how a text is counted, for `ClusterWeights`; empty if all are 1."""
         return () if self.exact else tuple(self.text.weights)
 
     def variance(self, text: Features, extra: Sequence[tuple[int, float]]) -> float:

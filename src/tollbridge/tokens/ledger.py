@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import sqrt
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
-from tollbridge.tokens.features import Features, Prices, TokenTable
+from tollbridge.tokens.features import ClusterWeights, Features, TokenTable
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.prediction import (
     NO_ANCHOR,
@@ -38,8 +39,8 @@ from tollbridge.tokens.prompts import (
 from tollbridge.tokens.records import (
     Accuracy,
     HitRates,
+    LedgerChanges,
     LedgerStore,
-    Measured,
     MemoryStore,
     Outcome,
     Report,
@@ -54,6 +55,7 @@ from tollbridge.types.messages import ChatRequest, Message, Part, Role
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Method = Literal["actual", "hybrid", "estimated"]
 
 # The reported tokens of an answer are used if they are within this factor, and this many, of its estimate.
@@ -97,13 +99,38 @@ class EstimationResult(msgspec.Struct, frozen=True):
 class Ledger:
     """Estimates prompts, and learns from the reported usage.
 
+    Learning reads records and weights, computes new ones, and stores them. Other processes do the same with
+    the same store, and none may lose what another has learned. A lock on the store would make estimates wait
+    for the learning of other processes, so there is none while a report is read and computed:
+
+    1. `refresh` notices the version of the stored weights, and reads those that others have changed.
+    2. The changes are collected in a `LedgerChanges`. The cached weights are those after the report.
+    3. `commit` stores all changes in one transaction, unless the version is another one by now. Then the
+       cached weights are dropped, and the report is learned again from what the other process has stored.
+
+    Step 3 ends, because every repetition is the success of another process. Prefixes and messages are
+    measurements: the last one that is stored is right. Whether a report is used (`UsageFilter`) is decided
+    once, and not again when it is learned again.
+
     Args:
         store: Where records and weights are kept; in memory by default.
         table: Another table than the one of this package, for simulations with a tokenizer that it knows.
+        lock: Is held while the ledger is used, if threads share it, but not while changes are stored. The
+            caller holds it for all methods that do not record anything.
+        timeout: How many seconds to wait for another process that writes to the store.
     """
 
-    def __init__(self, store: LedgerStore | None = None, *, table: TokenTable | None = None) -> None:
+    def __init__(
+        self,
+        store: LedgerStore | None = None,
+        *,
+        table: TokenTable | None = None,
+        lock: AbstractContextManager[object] | None = None,
+        timeout: float | None = None,
+    ) -> None:
         self._store: LedgerStore = MemoryStore() if store is None else store
+        self._lock = nullcontext() if lock is None else lock
+        self._timeout = timeout
         self._reader = Reader(table)
         self._weight_store = WeightStore(self._store, table)
         self._predictor = Predictor(self._store, self._weight_store)
@@ -114,6 +141,7 @@ class Ledger:
         self._lower_bounds: dict[tuple[bytes, bytes], int] = {}  # by prefix and tool set
         self._refused: LruCache[bytes, _Refused] = LruCache(_REFUSED_LIMIT)  # by prefix
         self._cut_scopes: set[str] = set()
+        self._changes = LedgerChanges()  # of the report that is being learned
 
     @property
     def revision(self) -> int:
@@ -140,11 +168,11 @@ class Ledger:
 
     def text_tokens(self, model: str, text: str) -> int:
         """Count the tokens of a text."""
-        return round(Prices(self.text_prices(model)).total(self.prepare_text(model, text)))
+        return round(ClusterWeights(self.text_weights(model)).total(self.prepare_text(model, text)))
 
-    def text_prices(self, model: str) -> tuple[float, ...]:
-        """Return the prices of a model's text features, until `revision` changes (see `Prices`)."""
-        return self._weight_store.weights(model).text_prices
+    def text_weights(self, model: str) -> tuple[float, ...]:
+        """Return the weights of a model's text features, until `revision` changes."""
+        return self._weight_store.weights(model).text_weights
 
     def message_tokens(self, model: str, message: Message) -> int:
         """Count the tokens of a message's content, without the overhead per message.
@@ -168,12 +196,14 @@ class Ledger:
 
         If several providers have served the model, each can be the next, and the largest estimate counts.
         """
+        self._weight_store.refresh()
         providers = self._weight_store.providers(request.model)
         estimates = [self._estimate(self._reader.read(request, provider)) for provider in providers]
         return max(estimates, key=lambda estimate: estimate.tokens)
 
     def predict(self, request: ChatRequest, provider: str | None = None) -> PromptEstimate:
         """Estimate a request without a safety margin, with the standard deviation."""
+        self._weight_store.refresh()
         return self._predict(self._read(request, provider))[1]
 
     def _estimate(self, prompt: Prompt) -> EstimationResult:
@@ -193,6 +223,7 @@ class Ledger:
         estimate: EstimationResult | None = None,
         trusted: bool = False,
         provider: str | None = None,
+        answer: Sequence[Part] = (),
     ) -> bool:
         """Learn from the reported usage of a request.
 
@@ -204,34 +235,61 @@ class Ledger:
             trusted: Accept the report without comparing it with the estimate. The numbers of a context-length
                 error are about exactly this prompt.
             provider: Who served the model behind the gateway; by default the latest known one.
+            answer: The answer, for when it comes back as history: see `record_answer`.
 
         Returns:
             Whether the report was accepted.
         """
         if not request.messages:
             return False
-        prompt = self._read(request, provider)
-        with self._store.transaction():
+        verdict = Verdict.ACCEPTED if trusted else None
+
+        def learn() -> bool:
+            nonlocal verdict
+            prompt = self._read(request, provider)
             self._weight_store.add_provider(prompt.model, prompt.provider)
             weights, best = self._predict(prompt)
             tokens = prompt_tokens(usage, best.tokens)
             if tokens is None:
                 return False
-            verdict = Verdict.ACCEPTED if trusted else self._judge(prompt, weights, best, usage, tokens)
-            if estimate is None:
-                estimate = EstimationResult(best.total, _method(prompt, best.anchor), 0.0)
+            verdict = verdict or self._judge(prompt, weights, best, usage, tokens)
+            first = estimate or EstimationResult(best.total, _method(prompt, best.anchor), 0.0)
             if verdict not in (Verdict.ACCEPTED, Verdict.CONFIRMED, Verdict.RESET):
-                self._refuse(prompt, estimate, best, tokens, verdict)
+                self._refuse(prompt, first, best, tokens, verdict)
                 return False
             if verdict is Verdict.RESET:
                 weights = self._weight_store.initial(prompt.model)
                 best = self._blank_predictor.predict_from(prompt, weights, NO_ANCHOR)
-            self._record_outcome(prompt, estimate, tokens)
+            self._record_outcome(prompt, first, tokens)
             if verdict is Verdict.CONFIRMED:
                 self._record_prefix(prompt, best, tokens)
             else:
                 self._learn(prompt, weights, best, tokens)
-        return True
+            self._add_answer(request.model, answer, usage, provider)
+            return True
+
+        return self._change(learn)
+
+    def _change(self, learn: Callable[[], T]) -> T:
+        """Collect the changes of a function and store them. See the description of the class."""
+        while True:
+            with self._lock:
+                changes = self._changes = self._weight_store.begin()
+                hit_rates = self.hit_rates
+                result = learn()
+            version = None
+            try:
+                version = self._store.commit(changes, self._timeout)
+            finally:
+                with self._lock:
+                    if version is None:
+                        self._weight_store.forget()
+                    else:
+                        self._weight_store.version = version
+                        for outcome in changes.outcomes:
+                            hit_rates.add(outcome)
+            if version is not None:
+                return result
 
     def _judge(
         self, prompt: Prompt, weights: Weights, best: PromptEstimate, usage: Usage, tokens: int
@@ -287,13 +345,16 @@ class Ledger:
         """
         if not request.messages or tokens <= 0:
             return False
-        prompt = self._read(request)
-        with self._store.transaction():
+
+        def learn() -> bool:
+            prompt = self._read(request)
             weights, best = self._predict(prompt)
             if not self._usage_filter.accepts(tokens, best.tokens, self.hit_rates.count(prompt.model)):
                 return False
             self._learn(prompt, weights, best, tokens)
-        return True
+            return True
+
+        return self._change(learn)
 
     def record_lower_bound(self, request: ChatRequest, tokens: int) -> None:
         """Note that this prompt, and every prompt it is a prefix of, has at least this many tokens."""
@@ -317,6 +378,9 @@ class Ledger:
         Returns:
             Whether the report was plausible and was recorded.
         """
+        return self._change(lambda: self._add_answer(model, parts, usage, provider))
+
+    def _add_answer(self, model: str, parts: Iterable[Part], usage: Usage, provider: str | None) -> bool:
         message = Message(role=Role.ASSISTANT, parts=tuple(parts))
         output = usage.output_tokens
         if not output or output < 0 or not message.parts:
@@ -333,22 +397,21 @@ class Ledger:
         lowest = expected / _ANSWER_FACTOR - _ANSWER_TOLERANCE
         if not lowest <= visible <= expected * _ANSWER_FACTOR + _ANSWER_TOLERANCE:
             return False
-        with self._store.transaction():
-            deviation = _ANSWER_DEVIATION_TOKENS + _ANSWER_DEVIATION * visible
-            key = answer_fingerprint(scope_of(model, provider), message.parts)
-            self._store.put_measured([(key, visible, output - visible, deviation)])
+        deviation = _ANSWER_DEVIATION_TOKENS + _ANSWER_DEVIATION * visible
+        key = answer_fingerprint(scope_of(model, provider), message.parts)
+        self._changes.measured.append((key, visible, output - visible, deviation))
         return True
 
     def clear(self) -> None:
         """Forget everything that was learned and recorded."""
-        with self._store.transaction():
-            self._store.clear()
-        self._weight_store.refresh(force=True)
-        self._hit_rates = None
-        self._lower_bounds.clear()
-        self._refused.clear()
-        self._cut_scopes.clear()
-        self._usage_filter = UsageFilter()
+        self._store.clear()
+        with self._lock:
+            self._weight_store.reload()
+            self._hit_rates = None
+            self._lower_bounds.clear()
+            self._refused.clear()
+            self._cut_scopes.clear()
+            self._usage_filter = UsageFilter()
 
     def _read(self, request: ChatRequest, provider: str | None = None) -> Prompt:
         """Read a request as one provider serves it; by default the latest provider of its model."""
@@ -357,8 +420,7 @@ class Ledger:
         return self._reader.read(request, provider)
 
     def _predict(self, prompt: Prompt) -> tuple[Weights, PromptEstimate]:
-        """Return the current weights, including what other processes have learned, and the best estimate."""
-        self._weight_store.refresh()
+        """Return the weights of a prompt's model and the best estimate."""
         weights = self._weight_store.weights(prompt.model, prompt.provider)
         return weights, self._predictor.predict(prompt, weights)
 
@@ -368,8 +430,7 @@ class Ledger:
         prior = self._weight_store.prior(prompt.model)
         plain = self._blank_predictor.predict_from(prompt, prior, NO_ANCHOR)
         outcome: Outcome = (prompt.model, estimate.method, plain.total, estimate.tokens, tokens, refused)
-        self.hit_rates.add(outcome)
-        self._store.put_outcome(outcome)
+        self._changes.outcomes.append(outcome)
 
     def _learn(self, prompt: Prompt, weights: Weights, best: PromptEstimate, tokens: int) -> None:
         """Adjust the weights to the reported tokens, and record the prompt as a measured prefix."""
@@ -387,18 +448,17 @@ class Ledger:
 
     def _record_prefix(self, prompt: Prompt, best: PromptEstimate, tokens: int) -> None:
         self._weight_store.save_toolset(prompt.family, prompt.toolset_key, prompt.toolset)
-        self._store.put_prefix((prompt.prefix_keys[-1], prompt.toolset_key, tokens, round(best.loop)))
+        self._changes.prefixes.append((prompt.prefix_keys[-1], prompt.toolset_key, tokens, round(best.loop)))
 
     def _correct_shares(self, features: FeatureSum, gain: float, variance: float) -> None:
         """Correct the measurements that an estimate was made from, each in proportion to its variance."""
-        corrected: list[Measured] = []
         for (key, tokens, reasoning, deviation), times in features.shares:
             correction = times * deviation**2 * gain
             if abs(correction) >= 1:
                 rest = sqrt(max(0.0, 1 - deviation**2 / variance))
-                corrected.append((key, max(0, round(tokens + correction)), reasoning, deviation * rest))
+                tokens = max(0, round(tokens + correction))
+                self._changes.measured.append((key, tokens, reasoning, deviation * rest))
                 features.measured += times * correction
-        self._store.put_measured(corrected)
 
     def _distribute(self, prompt: Prompt, anchor: Anchor, weights: Weights, remainder: float) -> None:
         """Distribute the unexplained tokens over the new messages and tools, and record each as measured.
@@ -422,17 +482,15 @@ class Ledger:
         total = sum(variance for _, variance in new.values())
         if not new or remainder**2 > _LARGEST_REMAINDER**2 * total:
             return
-        self._store.put_measured(
-            [
-                (
-                    key,
-                    max(0, round(tokens + remainder * variance / total)),
-                    0,
-                    sqrt(variance * (1 - variance / total) + _MESSAGE_VARIANCE),
-                )
-                for key, (tokens, variance) in new.items()
-            ]
-        )
+        self._changes.measured += [
+            (
+                key,
+                max(0, round(tokens + remainder * variance / total)),
+                0,
+                sqrt(variance * (1 - variance / total) + _MESSAGE_VARIANCE),
+            )
+            for key, (tokens, variance) in new.items()
+        ]
 
 
 def _method(prompt: Prompt, anchor: Anchor) -> Method:

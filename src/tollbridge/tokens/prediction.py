@@ -23,7 +23,7 @@ from tollbridge.tokens.learner import (
     unpack_scale,
 )
 from tollbridge.tokens.prompts import CountedMessage, FeatureSum, Prompt, Toolset, message_key, scope_of
-from tollbridge.tokens.records import LedgerStore, Measured
+from tollbridge.tokens.records import LedgerChanges, LedgerStore, Measured
 from tollbridge.tokens.tokenizers import Family, family_of
 
 # --- Weights ---
@@ -49,11 +49,12 @@ class WeightStore:
     def __init__(self, store: LedgerStore, table: TokenTable | None = None) -> None:
         self._store = store
         self._given_table = table
-        self._data_version = store.data_version()
+        self.version = -1  # of the cached weights in the store; before the first `refresh`, unknown
+        self._changes = LedgerChanges()
         self._weights: dict[tuple[str, str], Weights] = {}
         self._priors: dict[str, Weights] = {}
         self._stored: dict[str, bytes | None] = {}  # as last read or written, by name
-        self._prices: dict[str, tuple[float, ...]] = {}  # `Weights.text_prices` by family
+        self._text_weights: dict[str, tuple[float, ...]] = {}  # `Weights.text_weights` by family
         # Incremented whenever the count of a text may have changed, so that callers can drop cached counts.
         self.revision = 0
 
@@ -65,22 +66,32 @@ class WeightStore:
     def _table_digest(self) -> str:
         return self._table.digest
 
-    def refresh(self, *, force: bool = False) -> None:
-        """Read the weights again if another process has changed them.
+    def refresh(self) -> None:
+        """Read the weights again if another process has changed them."""
+        version = self._store.version()
+        if version != self.version:
+            self.version = version
+            if any(self._store.learned(name) != data for name, data in self._stored.items()):
+                self.reload()
 
-        Other processes write often, but rarely weights: only if the stored weights differ, or with `force`,
-        the cached ones are replaced.
-        """
-        version = self._store.data_version()
-        if not force and version == self._data_version:
-            return
-        self._data_version = version
-        if force or any(self._store.learned(name) != data for name, data in self._stored.items()):
-            scopes = list(self._weights)
-            self._weights.clear()
-            self._stored.clear()
-            for model, provider in scopes:
-                self.weights(model, provider)
+    def begin(self) -> LedgerChanges:
+        """Read what other processes have learned, and return an object that all changes are added to."""
+        self.refresh()
+        self._changes = LedgerChanges(self.version)
+        return self._changes
+
+    def forget(self) -> None:
+        """Drop the cached weights, so that those of the store are read."""
+        self._weights.clear()
+        self._stored.clear()
+
+    def reload(self) -> None:
+        """Read all weights again that are cached, so that `revision` is right for them."""
+        scopes = list(self._weights)
+        self.forget()
+        self.version = self._store.version()
+        for model, provider in scopes:
+            self.weights(model, provider)
 
     def weights(self, model: str, provider: str = "") -> Weights:
         """Return the weights of a model, as one provider serves it, or of its latest provider."""
@@ -117,7 +128,7 @@ class WeightStore:
         is_learned = self._read(f"extra {model}") is not None
         weights = Weights(text, extra, error_scale=scale, is_learned=is_learned)
         if not provider:
-            self._update_prices(family.name, weights)
+            self._update_text_weights(family.name, weights)
         return weights
 
     def _load_text(self, name: str, provider: str, prior: TextWeights) -> TextWeights:
@@ -149,17 +160,16 @@ class WeightStore:
         return self._stored[name]
 
     def _save(self, name: str, data: bytes) -> None:
-        self._stored[name] = data
-        self._store.put_learned(name, data)
+        self._stored[name] = self._changes.learned[name] = data
 
-    def _update_prices(self, family: str, weights: Weights) -> None:
-        prices = weights.text_prices
-        if self._prices.setdefault(family, prices) != prices:
-            self._prices[family] = prices
+    def _update_text_weights(self, family: str, weights: Weights) -> None:
+        text_weights = weights.text_weights
+        if self._text_weights.setdefault(family, text_weights) != text_weights:
+            self._text_weights[family] = text_weights
             self.revision += 1
 
     def save(self, model: str, provider: str, weights: Weights) -> None:
-        """Persist the weights of a model. Those of its text are shared by all models of its family."""
+        """Change the weights of a model. Those of its text are shared by all models of its family."""
         family = family_of(model)
         rows = {
             self._text_name(family): weights.text.pack(),
@@ -172,7 +182,7 @@ class WeightStore:
                 self._save(scope_of(name, provider), data)
         # The other models of the family load the new text weights when they are used next.
         self._weights = {(model, provider): weights}
-        self._update_prices(family.name, weights)
+        self._update_text_weights(family.name, weights)
 
     def initial(self, model: str) -> Weights:
         """Return a modifiable copy of the prior, to learn this model and its family from the start again."""
@@ -189,7 +199,7 @@ class WeightStore:
     def save_toolset(self, family: Family, key: bytes, toolset: Toolset) -> None:
         name = self._toolset_name(family, key)
         if self._store.toolset(name) is None:
-            self._store.put_toolset(name, msgspec.msgpack.encode(toolset))
+            self._changes.toolsets[name] = msgspec.msgpack.encode(toolset)
 
     def _toolset_name(self, family: Family, key: bytes) -> str:
         return f"{self._text_name(family)} {key.hex()}"

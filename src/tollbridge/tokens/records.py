@@ -1,7 +1,7 @@
 """The ledger's records: where they are stored, which reports become records, and how accurate estimates were.
 
-`LedgerStore` is the interface of the storage; `MemoryStore` implements it in memory, and
-`tollbridge.storage.tables.LedgerTables` in a database. `UsageFilter` judges reported usage: is a number the
+`LedgerStore` is the interface of the storage; `MemoryStore` implements it in memory, and the topic `tokens`
+of a `tollbridge.storage.store.Store` in a database. `UsageFilter` judges reported usage: is a number the
 size of the prompt, a part of it, or wrong? `summarise` and `HitRates` compare recorded estimates with the
 reported token counts.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from itertools import islice
 from typing import Any, Protocol
@@ -30,37 +29,55 @@ Measured = tuple[bytes, int, int, float]
 Outcome = tuple[str, str, int, int, int, str]
 
 
-# --- Storage ---
+class LedgerChanges(msgspec.Struct):
+    """What one report changes. All of it is stored, or nothing.
+
+    Attributes:
+        version: The version of the weights that `learned` was computed from.
+        prefixes: Measured prefixes.
+        measured: Measured messages and tool sets.
+        learned: Weights by name.
+        toolsets: Features of tool sets by name.
+        outcomes: Estimates that can be compared with reports.
+    """
+
+    version: int = 0
+    prefixes: list[Prefix] = []
+    measured: list[Measured] = []
+    learned: dict[str, bytes] = {}
+    toolsets: dict[str, bytes] = {}
+    outcomes: list[Outcome] = []
 
 
 class LedgerStore(Protocol):
-    """Stores the ledger's records. All values are of built-in types, so that a store needs no token code."""
+    """Stores the ledger's records. All values are of built-in types, so that a store needs no token code.
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """Run a block as one write transaction: commit all of it, or nothing if it raises."""
+    Reading does not wait for other processes. Threads can share a store.
+    """
 
-    def data_version(self) -> int:
-        """Return a number that changes when another process may have written."""
+    def version(self) -> int:
+        """Return a number that changes when weights are stored, by any process."""
 
     def prefixes(self, keys: Sequence[bytes]) -> list[Prefix]: ...
 
-    def put_prefix(self, prefix: Prefix) -> None: ...
-
     def measured(self, keys: Sequence[bytes]) -> list[Measured]: ...
-
-    def put_measured(self, rows: Sequence[Measured]) -> None: ...
 
     def learned(self, name: str) -> bytes | None: ...
 
-    def put_learned(self, name: str, data: bytes) -> None: ...
-
     def toolset(self, name: str) -> bytes | None: ...
-
-    def put_toolset(self, name: str, data: bytes) -> None: ...
 
     def outcomes(self) -> list[Outcome]: ...
 
-    def put_outcome(self, outcome: Outcome) -> None: ...
+    def commit(self, changes: LedgerChanges, timeout: float | None = None) -> int | None:
+        """Store changes as one transaction. This waits until they are stored.
+
+        Args:
+            changes: The changes.
+            timeout: How many seconds to wait for another process that writes.
+
+        Returns:
+            The new version; `None` if weights were changed since `changes.version`, and nothing was stored.
+        """
 
     def clear(self) -> None: ...
 
@@ -70,59 +87,44 @@ class MemoryStore:
 
     def __init__(self, limit: int = 20_000) -> None:
         self._limit = limit
-        self._prefixes: dict[bytes, dict[bytes, Prefix]] = {}
-        self._measured: dict[bytes, Measured] = {}
-        self._learned: dict[str, bytes] = {}
-        self._toolsets: dict[str, bytes] = {}
-        self._outcomes: list[Outcome] = []
+        self.clear()
 
-    def transaction(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def data_version(self) -> int:
+    def version(self) -> int:
         return 0
 
     def prefixes(self, keys: Sequence[bytes]) -> list[Prefix]:
         return [row for key in keys for row in self._prefixes.get(key, {}).values()]
 
-    def put_prefix(self, prefix: Prefix) -> None:
-        self._prefixes.setdefault(prefix[0], {})[prefix[1]] = prefix
-        _trim(self._prefixes, self._limit)
-
     def measured(self, keys: Sequence[bytes]) -> list[Measured]:
         return [row for key in keys if (row := self._measured.get(key))]
-
-    def put_measured(self, rows: Sequence[Measured]) -> None:
-        self._measured |= {row[0]: row for row in rows}
-        _trim(self._measured, self._limit)
 
     def learned(self, name: str) -> bytes | None:
         return self._learned.get(name)
 
-    def put_learned(self, name: str, data: bytes) -> None:
-        self._learned[name] = data
-        _trim(self._learned, self._limit)
-
     def toolset(self, name: str) -> bytes | None:
         return self._toolsets.get(name)
-
-    def put_toolset(self, name: str, data: bytes) -> None:
-        self._toolsets[name] = data
-        _trim(self._toolsets, self._limit)
 
     def outcomes(self) -> list[Outcome]:
         return list(self._outcomes)
 
-    def put_outcome(self, outcome: Outcome) -> None:
-        self._outcomes.append(outcome)
+    def commit(self, changes: LedgerChanges, timeout: float | None = None) -> int | None:  # noqa: ARG002
+        for prefix in changes.prefixes:
+            self._prefixes.setdefault(prefix[0], {})[prefix[1]] = prefix
+        self._measured |= {row[0]: row for row in changes.measured}
+        self._learned |= changes.learned
+        self._toolsets |= changes.toolsets
+        self._outcomes += changes.outcomes
+        for table in (self._prefixes, self._measured, self._learned, self._toolsets):
+            _trim(table, self._limit)
         del self._outcomes[: -self._limit]
+        return 0
 
     def clear(self) -> None:
-        self._prefixes.clear()
-        self._measured.clear()
-        self._learned.clear()
-        self._toolsets.clear()
-        self._outcomes.clear()
+        self._prefixes: dict[bytes, dict[bytes, Prefix]] = {}
+        self._measured: dict[bytes, Measured] = {}
+        self._learned: dict[str, bytes] = {}
+        self._toolsets: dict[str, bytes] = {}
+        self._outcomes: list[Outcome] = []
 
 
 def _trim(entries: dict[Any, Any], limit: int) -> None:

@@ -12,7 +12,7 @@ from tests.testing.client import Client
 from tests.testing.conftest import QUICK
 
 from tollbridge.protocols import BACKENDS, Backend
-from tollbridge.testing import Gateway
+from tollbridge.testing.server import Gateway
 
 Case = Callable[[Client], Awaitable[None]]
 # The cases for every gateway. The others need something that only an OpenResponses gateway has.

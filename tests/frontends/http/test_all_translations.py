@@ -21,7 +21,10 @@ from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES_CALLER
 from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_CALLER
 from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
-from tollbridge.testing import AcceptedRequest, Call, Gateway, Say, ScriptedAnswer, Think
+from tollbridge.testing import Call
+from tollbridge.testing.requests import AcceptedRequest
+from tollbridge.testing.responses import Say, ScriptedAnswer, Think
+from tollbridge.testing.server import Gateway
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,

@@ -15,7 +15,7 @@ from playwright.async_api import Page
 from tests.frontends.http.servers import local_server
 from tests.vscode.browser import CHROMIUM, open_page
 
-from tollbridge.testing import Gateway
+from tollbridge.testing.server import Gateway
 
 MISSING = "Chromium is not installed (Debian: apt-get install chromium): the browser tests were NOT run"
 pytestmark = [

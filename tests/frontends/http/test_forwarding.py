@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import pytest
 from tests.canned_server import answering, http
 from tests.frontends.http.servers import local_server
+from tests.storage.stored import read_reports, read_rows
 
 from tollbridge.forward import ForwardedTurn
 from tollbridge.protocols.detect import GuardedDecoder, decoder_for
 from tollbridge.request_context import ForwardedBody, RequestContext
-from tollbridge.storage.cache_tracker import CacheTable
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.storage.rows import UsageRow
+from tollbridge.storage.sqlite import SqliteUsage
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.files import database_file
 from tollbridge.types.events import Event, Finished, TextDelta, Usage, split_failure
@@ -97,25 +97,21 @@ async def test_requests_that_end_together_are_written_together(
     monkeypatch.setattr("tollbridge.forward.ROW_DELAY", 3600.0)
     monkeypatch.setattr("tollbridge.forward.WRITE_DELAY", 3600.0)
     writes: list[int] = []
-    put = UsageTable.put
+    put = SqliteUsage._write
 
-    def note(table: UsageTable, rows: Sequence[UsageRow]) -> None:
+    def note(table: SqliteUsage, rows: Sequence[UsageRow]) -> None:
         writes.append(len(rows))
         put(table, rows)
 
-    monkeypatch.setattr(UsageTable, "put", note)
+    monkeypatch.setattr(SqliteUsage, "_write", note)
     async with Gateway() as gateway, local_server(gateway.url, persistent=True) as server:
         for _ in range(10):
             async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
                 await response.read()
         assert len(server.engine.usage.records) == 10
     assert writes == [10]  # when the engine was closed
-    table = UsageTable(Database(database_file()))
-    assert [row.outcome for row in table.since(0)] == ["completed"] * 10
-    table.close()
-    reports = CacheTable(Database(database_file()))
-    assert reports.find_report() is not None
-    reports.close()
+    assert [row.outcome for row in read_rows(database_file())] == ["completed"] * 10
+    assert read_reports(database_file())
 
 
 class StreamInPieces:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from tests.canned_server import answering, http
 from tests.frontends.http.servers import LocalServer, local_server
 
-from tollbridge.estimator import WAITING_LIMIT, HybridTokenEstimator, TokenAccounting
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols.openresponses.caller import CALLER
 from tollbridge.testing.server import Gateway
+from tollbridge.token_accounting import WAITING_LIMIT, TokenAccounting
 
 MODEL = "tollbridge/demo"
 BODY = {"model": MODEL, "input": "What is a bridge?", "instructions": "Be brief.", "stream": True}

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from playwright.async_api import ConsoleMessage, Error, Page, Route
 from tests.frontends.http.servers import local_server
+from tests.storage.stored import open_store, write_rows
 from tests.vscode.browser import CHROMIUM, ROOT, open_page
 
 from tollbridge.config.schema import Settings
@@ -26,10 +27,10 @@ from tollbridge.engine import Engine
 from tollbridge.frontends.http.access import ServerOptions
 from tollbridge.frontends.http.server import run_server
 from tollbridge.frontends.usage_page import read_page
-from tollbridge.storage.database import Database
 from tollbridge.storage.reports import BudgetState, CacheMiss
-from tollbridge.storage.tables import LedgerTables, UsageRow, UsageTable
-from tollbridge.testing import Gateway
+from tollbridge.storage.rows import UsageRow
+from tollbridge.testing.server import Gateway
+from tollbridge.tokens.records import LedgerChanges
 from tollbridge.transport.files import database_file
 from tollbridge.types.events import Usage
 
@@ -80,11 +81,7 @@ def make_rows(count: int, days: int, seed: int = 1) -> Iterator[UsageRow]:
 
 
 def put(path: Path, rows: Iterator[UsageRow]) -> None:
-    table = UsageTable(Database(path))
-    batch = list(rows)
-    for start in range(0, len(batch), 10_000):
-        table.put(batch[start : start + 10_000])
-    table.close()
+    write_rows(path, *rows)
 
 
 # --- The routes ---
@@ -208,15 +205,13 @@ async def test_a_hundred_thousand_rows_are_drawn(page: Page, database: Path, sch
 
 
 def add_estimates(path: Path) -> None:
-    database = Database(path)
-    source = random.Random(3)
+    changes, source = LedgerChanges(), random.Random(3)
     for number in range(120):
         actual = source.randrange(1_000, 20_000)
         estimate = round(actual * (1 + source.gauss(0, 0.02)))
-        LedgerTables(database).put_outcome(
-            (MODELS[number % 2], "hybrid", estimate + 300, estimate, actual, "")
-        )
-    database.close()
+        changes.outcomes.append((MODELS[number % 2], "hybrid", estimate + 300, estimate, actual, ""))
+    with open_store(path) as store:
+        store.tokens.commit(changes)
 
 
 async def take_screenshot(page: Page, name: str) -> None:

@@ -11,7 +11,7 @@ from tests.frontends.http.servers import LocalServer, local_server
 from tests.testing.client import WEATHER, calls, output_text, result, user
 
 from tollbridge.protocols import BACKENDS, Backend
-from tollbridge.testing import Gateway
+from tollbridge.testing.server import Gateway
 
 MODEL = "tollbridge/demo"
 ENDS = ("response.completed", "response.failed", "error")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +30,15 @@ async def test_the_profile_is_read_once_a_turn(
 
     monkeypatch.setattr("tollbridge.compat.profiles.load_profile", reading)
     settings = wire.EditorSettings(record=str(tmp_path) if recorded else None)
-    with closing(HybridTokenEstimator()) as estimator:
-        handlers = Handlers(settings, estimator, Output(Stdio(0, 1)))
-        async with Gateway() as gateway:
-            save_profile(gateway.url, "tollbridge/demo", Quirks(system="system", input_tokens=False))
-            reads.clear()  # saving a profile reads the earlier one
-            account = wire.AccountParams(gateway.url)
-            messages = [Message(3, [Text("Be brief.")]), Message(1, [Text("Hi")])]
-            params = wire.ChatParams(account=account, model="tollbridge/demo", messages=messages)
-            await handlers.chats.answer(params, 1)
-            sent = list(gateway.requests)
-        await handlers.aclose()
+    handlers = Handlers(settings, None, HybridTokenEstimator(), Output(Stdio(0, 1)))
+    async with Gateway() as gateway:
+        save_profile(gateway.url, "tollbridge/demo", Quirks(system="system", input_tokens=False))
+        reads.clear()  # saving a profile reads the earlier one
+        account = wire.AccountParams(gateway.url)
+        messages = [Message(3, [Text("Be brief.")]), Message(1, [Text("Hi")])]
+        params = wire.ChatParams(account=account, model="tollbridge/demo", messages=messages)
+        await handlers.chats.answer(params, 1)
+        sent = list(gateway.requests)
+    await handlers.aclose()
     assert reads == [gateway.url]
     assert [request.body["input"][0]["role"] for request in sent] == ["system"]  # and no question for a count

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.frontends.stdio.stdio_client import Editor, Refusal
+from tests.storage.stored import read_rows
 
 from tollbridge.compat.profiles import save_profile
 from tollbridge.frontends.stdio.errors import TURN_FAILED
 from tollbridge.recorder.recording import read_recording
 from tollbridge.recorder.replay import diff_parts, replay_recording
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.storage.rows import UsageRow
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.quirks import Quirks
@@ -43,12 +43,7 @@ def write_config(env: dict[str, str], text: str = "") -> None:
 
 
 def rows(env: dict[str, str]) -> list[UsageRow]:
-    table = UsageTable(Database(Path(env["TOLLBRIDGE_DATA_DIR"]) / "tollbridge.db"))
-    try:
-        table.mark_interrupted()
-        return table.since(0)
-    finally:
-        table.close()
+    return read_rows(Path(env["TOLLBRIDGE_DATA_DIR"]) / "tollbridge.db")
 
 
 def question(base_url: str, text: str = "hello") -> dict[str, Any]:

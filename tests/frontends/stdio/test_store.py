@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 from tests.frontends.stdio.stdio_client import Editor, Refusal
 from tests.storage.locking import locked
+from tests.storage.stored import create_database, open_estimator, read_rows
 
-from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols import jsonrpc
-from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageTable
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 
@@ -56,29 +54,24 @@ async def test_a_store_that_is_held_delays_neither_a_turn_nor_stop(tmp_path: Pat
         await editor.request("chat", question(gateway, "after"))
         accuracy = (await editor.request("usage"))["accuracy"]
     # What waited was written after all, and the store was not given up.
-    table = UsageTable(Database(path))
-    assert [row.outcome for row in table.since(0)] == ["completed", "completed", "cancelled", "completed"]
-    table.close()
+    assert [row.outcome for row in read_rows(path)] == ["completed", "completed", "cancelled", "completed"]
     assert [each["requests"] for each in accuracy] == [3]
-    again = HybridTokenEstimator(path)
-    assert [each.requests for each in again.accuracy()] == [3]
-    again.close()
+    with open_estimator(path) as again:
+        assert [each.requests for each in again.accuracy()] == [3]
 
 
 async def test_a_store_that_is_held_from_the_start_is_used_once_it_is_free(
     tmp_path: Path, gateway: Gateway
 ) -> None:
     path = tmp_path / "tollbridge.db"
-    Database(path).close()
+    create_database(path)
     async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
         with locked(path):
             async with asyncio.timeout(10):
                 await editor.greet()
                 await editor.request("chat", question(gateway, "while it is held"))
         await editor.request("chat", question(gateway, "after"))
-    table = UsageTable(Database(path))
-    assert [row.outcome for row in table.since(0)] == ["completed", "completed"]
-    table.close()
+    assert [row.outcome for row in read_rows(path)] == ["completed", "completed"]
 
 
 @pytest.mark.timed
@@ -86,7 +79,7 @@ async def test_a_store_that_is_held_does_not_keep_the_sidecar_from_leaving(
     tmp_path: Path, gateway: Gateway
 ) -> None:
     path = tmp_path / "tollbridge.db"
-    Database(path).close()
+    create_database(path)
     with locked(path):
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
             await editor.greet()
@@ -110,6 +103,4 @@ async def test_a_new_store_that_is_held_delays_no_turn(tmp_path: Path, gateway: 
             await editor.request("chat", question(gateway, "while it is held"))
             assert time.monotonic() - started < 9
         await editor.request("chat", question(gateway, "after"))
-    table = UsageTable(Database(path))
-    assert [row.outcome for row in table.since(0)] == ["completed", "completed"]
-    table.close()
+    assert [row.outcome for row in read_rows(path)] == ["completed", "completed"]

@@ -39,7 +39,7 @@ async def test_listing_models_loads_the_vocabularies_of_those_used_before(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     estimator = HybridTokenEstimator()
-    handlers = Handlers(wire.EditorSettings(), estimator, Output(Stdio(0, 1)))
+    handlers = Handlers(wire.EditorSettings(), None, estimator, Output(Stdio(0, 1)))
     used = request([user("Hello there, how are you?")])
     estimator.calibrate("google/gemini-2.5-pro", used.messages, Usage(10))
     tokenizers._loaded.clear()
@@ -50,5 +50,4 @@ async def test_listing_models_loads_the_vocabularies_of_those_used_before(
             await asyncio.to_thread(thread.join, 30)
     assert set(tokenizers._loaded) == {"gemma4"}
     await handlers.aclose()
-    estimator.close()
     await runner.cleanup()

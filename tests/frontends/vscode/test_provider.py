@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, find_quirks, save_profile
+from tollbridge.compat.memory import CompatMemory
+from tollbridge.compat.profiles import find_quirks, save_profile
 from tollbridge.frontends.vscode.provider import ChatModelProvider
 from tollbridge.testing.server import Gateway
 from tollbridge.types.messages import Message, Part, Role, TextPart, Tool, ToolCallPart

@@ -15,7 +15,8 @@ from tests.interop.litellm.proxy import PRICED_MODEL, Proxy
 from tests.interop.upstream import Upstream
 from tests.recorded_streams import RECORDINGS, Recording
 
-from tollbridge.testing import CacheSettings, Gateway
+from tollbridge.testing.prompt_cache import CacheSettings
+from tollbridge.testing.server import Gateway
 
 # The proxy's own headers about the response. Others are the date, ids and addresses.
 _HEADERS = ("content-type", "x-litellm-version", "x-litellm-response-cost", "x-litellm-key-spend")

@@ -18,11 +18,12 @@ from tests.turns import Runner
 from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.protocols import AnthropicMessagesClient, ChatCompletionsClient, OpenResponsesClient
-from tollbridge.compat.profiles import known_quirks, save_profile
+from tollbridge.compat.known_servers import known_quirks
+from tollbridge.compat.profiles import save_profile
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.testing import Gateway
+from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Finished, ReasoningDelta, ToolCall, Usage

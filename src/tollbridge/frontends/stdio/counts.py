@@ -11,14 +11,20 @@ from tollbridge.frontends.stdio.limits import LIMITS
 if TYPE_CHECKING:
     from tollbridge.estimator import HybridTokenEstimator
     from tollbridge.frontends.vscode import wire
-    from tollbridge.storage.database import WorkerThread
+    from tollbridge.storage.store import Store
+    from tollbridge.storage.worker import WorkerThread
     from tollbridge.tokens.records import Accuracy
 
 
 class TokenCounts:
-    """Counts tokens. The estimator is loaded on first use, or earlier in the background."""
+    """Counts tokens. The estimator and the store are loaded on first use, or earlier in the background.
+
+    The engine uses the same store. It is opened here and not by the engine, because editors request counts
+    before the engine is imported, which takes longer than anything else.
+    """
 
     def __init__(self) -> None:
+        self.store: Store | None = None
         self._lock = Lock()
         self._estimator: HybridTokenEstimator | None = None
         self._thread: WorkerThread | None = None
@@ -26,7 +32,7 @@ class TokenCounts:
     def submit(self, function: Callable[[], object]) -> None:
         """Run a function in the thread that counts. Called from one thread only."""
         if self._thread is None:
-            from tollbridge.storage.database import WorkerThread
+            from tollbridge.storage.worker import WorkerThread
 
             self._thread = WorkerThread("count")
         self._thread.submit(function)
@@ -40,9 +46,11 @@ class TokenCounts:
         with self._lock:
             if self._estimator is None:
                 from tollbridge.estimator import HybridTokenEstimator
+                from tollbridge.storage.store import open_store
                 from tollbridge.transport.files import database_file
 
-                self._estimator = HybridTokenEstimator(database_file())
+                self.store = open_store(f"sqlite:///{database_file()}")
+                self._estimator = HybridTokenEstimator(self.store.tokens)
             return self._estimator
 
     @property
@@ -67,5 +75,5 @@ class TokenCounts:
     def close(self) -> None:
         if self._thread is not None:
             self._thread.close(LIMITS.count_stop_seconds)
-        if self._estimator is not None:
-            self._estimator.close()
+        if self.store is not None:
+            self.store.close()

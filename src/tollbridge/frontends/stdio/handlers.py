@@ -19,7 +19,7 @@ from tollbridge.frontends.stdio.waiting import RETRIES
 from tollbridge.frontends.usage_page import encode_report, read_page
 from tollbridge.frontends.vscode.errors import encode_error
 from tollbridge.frontends.vscode.models import encode_models
-from tollbridge.storage.database import StoreUnusable
+from tollbridge.storage.store import Store, StoreUnusable
 from tollbridge.types.errors import BridgeError, NotAuthenticated, NotFound, RequestError, StreamError
 
 log = logging.getLogger(__name__)
@@ -30,15 +30,22 @@ class Handlers:
 
     Args:
         settings: The editor's settings.
+        store: Where everything is stored. It is not closed.
+        store: Where everything is stored. It is not closed.
         estimator: Shared with the thread that answers token counts.
         output: Where answers and notifications are sent.
     """
 
     def __init__(
-        self, settings: wire.EditorSettings, estimator: HybridTokenEstimator, output: Output
+        self,
+        settings: wire.EditorSettings,
+        store: Store | None,
+        estimator: HybridTokenEstimator,
+        output: Output,
     ) -> None:
         self._engine = Engine.open(
             editor=editor_settings_layer(settings),
+            store=store,
             estimator=estimator,
             on_models_changed=output.report_models_changed,
             retries=RETRIES,

@@ -221,4 +221,4 @@ class Server:
         redirect_logging()
         estimator = self.counts.estimator()
         estimator.warm()
-        return Handlers(self.settings or wire.EditorSettings(), estimator, self.output)
+        return Handlers(self.settings or wire.EditorSettings(), self.counts.store, estimator, self.output)

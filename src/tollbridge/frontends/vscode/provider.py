@@ -9,7 +9,7 @@ import msgspec
 
 from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
+from tollbridge.compat.memory import CompatMemory
 from tollbridge.config.schema import Settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
