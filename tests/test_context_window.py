@@ -67,7 +67,7 @@ async def test_the_first_request_of_an_unknown_model_is_counted_by_the_gateway(
     vocabulary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tollbridge.estimator.COUNT_WAIT", 30.0
+        "tollbridge.token_accounting.COUNT_WAIT", 30.0
     )  # this test is not about the speed of the machine
     tokenizer = splintr.Tokenizer.from_pretrained(vocabulary)
     prompts = PromptSettings(count_text=lambda text: len(tokenizer.encode(text)))

@@ -62,11 +62,7 @@ async def test_closing_the_provider_ends_its_threads() -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         async with ChatModelProvider(client) as provider:
             await provider.provide_response("tollbridge/demo", [Message(Role.USER, "Hello")], repr)
-            learners = [
-                each
-                for each in set(threading.enumerate()) - before
-                if each.name.startswith("token-accounting")
-            ]
+            learners = [each for each in set(threading.enumerate()) - before if each.name == "background"]
         for learner in learners:
             learner.join(timeout=30)
     assert [learner.is_alive() for learner in learners] == [False]
