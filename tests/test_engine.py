@@ -32,6 +32,7 @@ from tollbridge import (
     Tool,
     ToolResultPart,
 )
+from tollbridge.front_end import FrontEnd
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 
@@ -161,9 +162,9 @@ async def test_models_are_filtered_by_the_settings_and_known_to_turns() -> None:
             account = await engine.account()
             assert DEMO in models
             assert "tollbridge/plain" not in models
-            found = engine.find_model(DEMO, account)
+            found = FrontEnd(engine).find_model(DEMO, account)
             assert found is not None
-            assert engine.find_model("nobody/nothing", account) is None
+            assert FrontEnd(engine).find_model("nobody/nothing", account) is None
 
 
 async def test_counts_and_usage_need_no_gateway() -> None:

@@ -22,7 +22,6 @@ from tollbridge.catalog.models import (
     Listing,
     ModelFacts,
     PriceLookup,
-    apply_model_settings,
     collect_facts,
     filter_models,
 )
@@ -39,13 +38,12 @@ from tollbridge.config.parameters import apply_settings
 from tollbridge.config.schema import Account, Settings, http_timeouts
 from tollbridge.connections import Connection, ConnectionPool, open_client
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.forward import ForwardedTurn
 from tollbridge.observers.bills import BillLookup
 from tollbridge.observers.budget import BudgetRules, list_budgets
 from tollbridge.policy.limits import OutputLimit
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
-from tollbridge.request_context import ForwardedBody, RequestContext
+from tollbridge.request_context import RequestContext
 from tollbridge.storage.budgets import BudgetStatus
 from tollbridge.storage.cache_tracker import CacheTracker
 from tollbridge.storage.reports import (
@@ -79,8 +77,6 @@ _LESSONS_TIMEOUT = 0.1
 _PRICES_TIMEOUT = 5.0
 # Seconds that closing waits until the background thread has made its explanations.
 _WORKER_TIMEOUT = 1.0
-# Seconds that the gateway has to count the tokens of a request. After that, they are estimated.
-COUNT_TIMEOUT = 5.0
 
 # The account name that is used for a client the caller passed in.
 CLIENT_ACCOUNT = "client"
@@ -306,12 +302,6 @@ class Engine:
             priced = partial(self._prices.add_prices, listing.models, connection.client.base_url)
             return msgspec.structs.replace(listing, models=await asyncio.to_thread(priced))
 
-    def find_model(self, model_id: str, account: Account) -> Model | None:
-        """Return a model of the last list, with the corrections of the settings; `None` if unknown."""
-        client = self._connections.get(account).client
-        model = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
-        return None if model is None else apply_model_settings(model, self.settings)
-
     # --- Turns ---
 
     @asynccontextmanager
@@ -367,54 +357,6 @@ class Engine:
             async with Turn(request, context) as turn:
                 yield turn
 
-    @asynccontextmanager
-    async def forward(
-        self,
-        model: str,
-        path: str,
-        body: bytes,
-        account: Account,
-        *,
-        decode: Callable[[], ChatRequest] | None = None,
-        headers: Mapping[str, str] | None = None,
-        initiator: str | None = None,
-        conversation: str | None = None,
-        observers: Sequence[Observer] = (),
-    ) -> AsyncIterator[ForwardedTurn]:
-        """Send a body unchanged to a gateway that speaks the caller's own protocol.
-
-        Args:
-            model: The model that the body names.
-            path: The path of the endpoint, after the base URL.
-            body: The body of the request.
-            account: The gateway and the key.
-            decode: Returns the request that the body contains, for its recording, the token estimator and the
-                explanation of cache misses. Without it, there is none of them.
-            headers: Headers of the caller that the gateway should receive.
-            initiator: The name of the calling program, for the usage records.
-            conversation: The conversation of the request, for the usage records.
-            observers: Called with everything that happens.
-        """
-        async with self._connect(account) as connection:
-            client = connection.client
-            forwarded = ForwardedBody(model, path, body, headers, decode)
-            facts = ModelFacts(Model(id=model), is_listed=False, capabilities=None, prices=None)
-            if self.settings.budgets.is_set or self.settings.record_folder:
-                facts = await self._model_facts(model, client, account)
-            if decode is not None and self.settings.record_folder:
-                recording = self._start_recording(forwarded.request, client, account, facts)
-                observers = (*observers, *recording)
-            context = self._make_context(
-                connection,
-                account,
-                facts,
-                conversation=conversation,
-                initiator=initiator,
-                observers=observers,
-            )
-            async with ForwardedTurn(forwarded, client, context) as turn:
-                yield turn
-
     def _make_context(
         self,
         connection: Connection,
@@ -452,11 +394,6 @@ class Engine:
             cache=self.cache_tracker,
             **fields,
         )
-
-    def is_plain(self, model: str, account: Account) -> bool:
-        """Return whether nothing is known that must be changed in requests for a model."""
-        base_url = self._connections.get(account).client.base_url
-        return not self.compat.recall(base_url, model).changes_requests
 
     async def create(
         self,
@@ -506,30 +443,6 @@ class Engine:
             else estimator.estimate_message(model, item)
             for item in items
         ]
-
-    async def count_request(
-        self, request: ChatRequest, account: Account, *, body: Mapping[str, Any] | None = None
-    ) -> int:
-        """Return the input tokens of a request: the gateway's own count where it can be had.
-
-        A prompt that was answered or counted before is not counted again. If the gateway does not count
-        within a few seconds, the estimate is returned.
-
-        Args:
-            request: The request.
-            account: The gateway and the key.
-            body: The request as the caller wrote it, if the caller speaks the gateway's protocol.
-        """
-        estimate = self.estimator.estimate_request(request)
-        if estimate.method == "actual":
-            return estimate.tokens
-        count = None
-        async with self._connect(account) as connection:
-            if connection.tokens is not None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(COUNT_TIMEOUT):
-                        count = await connection.tokens.count(request, account.api_key, body)
-        return estimate.tokens if count is None else count
 
     @property
     def usage(self) -> UsageTracker:

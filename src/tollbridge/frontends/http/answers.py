@@ -22,6 +22,7 @@ from aiohttp import web
 from tollbridge.compat.repairs import find_repair
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
+from tollbridge.front_end import FrontEnd
 from tollbridge.frontends.http.callers import find_conversation
 from tollbridge.protocols import feature_headers
 from tollbridge.protocols.answer import AnswerEncoder
@@ -111,6 +112,7 @@ class AnswerService:
         find_account: Callable[[], Awaitable[Account]],
     ) -> None:
         self._engine = engine
+        self._front_end = FrontEnd(engine)
         self._load_account = find_account
         self._account: Account | None = None
         self._plain_models: dict[tuple[str, str], bool] = {}
@@ -182,7 +184,7 @@ class AnswerService:
         if account.backend != protocol.name or protocol.compact_path is None:
             message = "The gateway's protocol has no compaction of conversations."
             raise NotFound(message, status=404, code="not_found")
-        async with self._engine.forward(model, protocol.compact_path, body, account) as forwarded:
+        async with self._front_end.forward(model, protocol.compact_path, body, account) as forwarded:
             headers = _passed_headers(forwarded.headers)
             data = b"".join([chunk async for chunk in forwarded.chunks()])
             return web.Response(status=forwarded.status, headers=headers, body=data)
@@ -195,7 +197,7 @@ class AnswerService:
             body = {**body, "model": name}
         chat = protocol.decode(body, request.headers).request
         may_pass = self._may_forward(chat.model, account, protocol)
-        tokens = await self._engine.count_request(chat, account, body=body if may_pass else None)
+        tokens = await self._front_end.count_request(chat, account, body=body if may_pass else None)
         return _json_response(protocol.encode_count(tokens))
 
     async def models(self, protocol: Caller) -> web.StreamResponse:
@@ -224,7 +226,7 @@ class AnswerService:
         if key not in self._plain_models:
             if len(self._plain_models) >= _MODEL_LIMIT:
                 self._plain_models.clear()
-            self._plain_models[key] = self._engine.is_plain(model, account)
+            self._plain_models[key] = self._front_end.is_plain(model, account)
         return self._plain_models[key]
 
     async def _forward(
@@ -240,7 +242,7 @@ class AnswerService:
         """Forward a request. A refusal for a reason that a turn may repair is not sent to the caller."""
         names = (*feature_headers(), _AFFINITY_HEADER)
         headers = {name: request.headers[name] for name in names if name in request.headers}
-        async with self._engine.forward(
+        async with self._front_end.forward(
             model,
             protocol.path,
             body,

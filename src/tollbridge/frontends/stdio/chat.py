@@ -12,6 +12,7 @@ import msgspec
 
 from tollbridge.answer import Answer
 from tollbridge.engine import Engine
+from tollbridge.front_end import FrontEnd
 from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.editor_settings import convert_account
 from tollbridge.frontends.stdio.output import Output
@@ -45,6 +46,7 @@ class ChatHandler:
     ) -> None:
         self.settings = settings
         self._engine = engine
+        self._front_end = FrontEnd(engine)
         self._output = output
         self._status_bar = status_bar
 
@@ -59,7 +61,7 @@ class ChatHandler:
     async def _answer(self, params: wire.ChatParams, call_id: Id) -> wire.ChatResult:
         token = call_id if params.progress_token is None else params.progress_token
         account = convert_account(params.account)
-        model = self._engine.find_model(params.model, account)
+        model = self._front_end.find_model(params.model, account)
         chat = decode_chat(
             params,
             takes_files=model is None or model.capabilities.files,
