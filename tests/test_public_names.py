@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 import tollbridge
+from tollbridge import CacheReport, Preflight
+from tollbridge.transport.http import HttpResponse
 from tollbridge.types import errors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +42,15 @@ NAMES = {
     *("TextDelta", "ReasoningDelta", "ToolCall", "Finished", "Failed", "Account", "Settings", "Observer"),
     *("Timeouts", "RetryPolicy"),
 }
+# Types that are imported for type checkers only.
+INTERNAL = {"HttpResponse": HttpResponse, "Preflight": Preflight, "CacheReport": CacheReport}
+# What methods return that only Tollbridge itself calls.
+NOT_EXPORTED = {
+    "HttpResponse": "`send` is for the checks of `doctor`",
+    "PassedResponse": "`forward` is for requests that pass unchanged through `serve`",
+    "CacheTracker": "`cache_tracker` is for the observers of a turn",
+    "Pending": "the methods of `UsageTracker` that record a row are for the observers of a turn",
+}
 ERRORS = {
     name
     for name, value in vars(errors).items()
@@ -47,34 +58,50 @@ ERRORS = {
 }
 
 
+PUBLIC = [name for name in dir(tollbridge) if not name.startswith("_")]
+
+
 @pytest.mark.parametrize("name", sorted(NAMES | ERRORS))
-def test_a_promised_name_is_there_and_documented_as_public(name: str) -> None:
+def test_a_promised_name_is_public(name: str) -> None:
     assert getattr(tollbridge, name).__name__ == name
-    assert name in tollbridge.__all__
-    assert name in dir(tollbridge)
+    assert name in PUBLIC
 
 
-def test_the_docstring_of_the_package_lists_every_public_name_once() -> None:
-    listed = tollbridge.__doc__.partition("The public names:\n")[2].rpartition("\n\n")[0]
-    names = [name.strip() for line in listed.splitlines() for name in line.rpartition(":")[2].split(",")]
-    assert sorted(filter(None, names)) == sorted(tollbridge.__all__)
+def test_the_stub_has_each_name_once_and_every_name_can_be_imported() -> None:
+    tree = ast.parse((ROOT / "src/tollbridge/__init__.pyi").read_text())
+    shown = [alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(filter(None, shown)) == sorted([*PUBLIC, "__version__"])
+    assert [name for name in PUBLIC if not hasattr(tollbridge, name)] == []
 
 
-def test_every_public_name_can_be_had() -> None:
-    assert [name for name in tollbridge.__all__ if not hasattr(tollbridge, name)] == []
+def own_classes(kind: Any) -> set[type]:
+    """Return the classes of this package in a type hint."""
+    if inspect.isclass(kind) and not typing.get_args(kind):
+        return {kind} if kind.__module__.startswith("tollbridge.") else set()
+    inner = kind if isinstance(kind, list) else typing.get_args(kind)
+    return set().union(*(own_classes(each) for each in inner))
 
 
-def test_type_checkers_are_shown_the_same_names() -> None:
-    tree = ast.parse((ROOT / "src/tollbridge/__init__.py").read_text())
-    guard = next(node for node in tree.body if isinstance(node, ast.If))
-    shown = {alias.asname for node in guard.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert shown == set(tollbridge.__all__)
+def test_what_a_public_method_returns_is_public() -> None:
+    public = {getattr(tollbridge, name) for name in PUBLIC if inspect.isclass(getattr(tollbridge, name))}
+    hidden: dict[str, str] = {}
+    for name in PUBLIC:
+        value = getattr(tollbridge, name)
+        members = inspect.getmembers_static(value) if inspect.isclass(value) else [("", value)]
+        for member, function in members:
+            function = function.fget if isinstance(function, property) else function
+            function = getattr(function, "__func__", function)
+            if member.startswith("_") or not inspect.isfunction(function):
+                continue
+            returned = typing.get_type_hints(function, localns=INTERNAL).get("return")
+            hidden |= {each.__name__: f"{name}.{member}" for each in own_classes(returned) - public}
+    assert {each: method for each, method in hidden.items() if each not in NOT_EXPORTED} == {}
 
 
 def public_callables() -> list[tuple[str, Any]]:
     """Every public class and function, and every public method of a public class, by its dotted name."""
     found: list[tuple[str, Any]] = []
-    for name in tollbridge.__all__:
+    for name in PUBLIC:
         value = getattr(tollbridge, name)
         if not (inspect.isclass(value) or inspect.isfunction(value)):
             continue  # a union or an alias of types
@@ -91,18 +118,24 @@ def test_a_public_name_has_a_docstring_a_signature_and_resolvable_type_hints(nam
     assert inspect.getdoc(value), name
     assert inspect.signature(value) is not None
     target = value
-    if inspect.isclass(value) and inspect.isfunction(value.__init__) and not issubclass(value, Enum):
+    if (
+        inspect.isclass(value)
+        and inspect.isfunction(value.__init__)
+        and not issubclass(value, Enum)
+        and value is not tollbridge.Store
+    ):
         target = value.__init__
-    hints = typing.get_type_hints(target)
-    typing.get_type_hints(value)
+    hints = typing.get_type_hints(target, localns=INTERNAL)
+    typing.get_type_hints(value, localns=INTERNAL)
     if inspect.isfunction(target):
         parameters = [each for each in inspect.signature(target).parameters if each not in ("self", "cls")]
         assert [each for each in parameters if each not in hints] == []
 
 
-def test_help_works_and_names_everything_public() -> None:
+def test_help_is_one_page_that_says_where_the_names_are() -> None:
     text = pydoc.plain(pydoc.render_doc(tollbridge))
-    assert [name for name in tollbridge.__all__ if name not in text] == []
+    assert len(text.splitlines()) < 100
+    assert "__init__.pyi" in text
 
 
 @pytest.mark.parametrize(
@@ -119,7 +152,7 @@ def test_a_documented_module_can_be_imported(module: str, names: tuple[str, ...]
 
 def test_a_name_that_is_not_there_is_an_attribute_error_that_names_it() -> None:
     with pytest.raises(AttributeError, match="'Nonsense'"):
-        _ = tollbridge.Nonsense
+        _ = tollbridge.Nonsense  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
