@@ -186,7 +186,7 @@ async def test_ctrl_c_stops_the_answer_and_ctrl_d_exits(size: tuple[int, int]) -
         await window.expect("You said")
         await window.press("C-c")
         await window.expect("[stopped]")
-        await gateway.hung_up(60)
+        await gateway.wait_for_disconnect(60)
         await window.expect_prompt()
         await window.type("half a quest")
         await window.press("C-c")

@@ -17,14 +17,8 @@ from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.testing.server import Gateway
-from tollbridge.testing.validation import (
-    check_conversation,
-    check_rules,
-    check_schema,
-    read_create,
-    read_input,
-    read_tools,
-)
+from tollbridge.testing.strict import check_rules, check_schema
+from tollbridge.testing.validation import check_conversation, read_create, read_input, read_tools
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     PACK_MIME,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.testing.client import DEMO, WEATHER, assistant, result, user
 
+from tollbridge.testing.conversation import find_fault_name
 from tollbridge.testing.faults import FaultSettings
-from tollbridge.testing.model import find_fault_name
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.service import Service

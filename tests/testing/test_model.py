@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from tests.testing.client import LIST_DIR, WEATHER, Answer, Client, assistant, calls, result, user
 
-from tollbridge.testing.validation import read_image
-from tollbridge.types.media import draw_png
+from tollbridge.types.media import draw_png, image_size
 
 AGENT_TOOLS: list[dict[str, Any]] = [
     {"type": "function", "name": name, "parameters": LIST_DIR["parameters"]}
@@ -127,9 +126,7 @@ async def test_urls_are_not_fetched(client: Client) -> None:
 
 async def test_a_generated_image_is_a_real_png(client: Client) -> None:
     response = (await client.ask("Draw a bridge")).json
-    picture = read_image(base64.b64decode(response["output"][0]["result"]))
-    assert picture is not None
-    assert picture.size == (320, 180)
+    assert image_size(base64.b64decode(response["output"][0]["result"])) == (320, 180)
 
 
 async def test_output_items_can_be_sent_back(client: Client) -> None:

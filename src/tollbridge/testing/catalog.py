@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tollbridge.testing.refusals import RequestRejected
+from tollbridge.testing.refusals import RequestRejected, reject
 
 _RELEASED = 1_767_225_600  # 2026-01-01, so that the list is the same every day
 
@@ -137,11 +137,10 @@ def find_language_model(model_id: str) -> Mapping[str, Any]:
     """
     model = find_model(model_id)
     if model["type"] != "language":
-        raise RequestRejected(
-            400,
+        reject(
             "unsupported_model",
             f"The model {_show(model_id)} is of type {model['type']} and cannot create responses.",
-            param="model",
+            "model",
         )
     return model
 

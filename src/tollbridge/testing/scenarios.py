@@ -16,27 +16,20 @@ from tollbridge.testing.refusals import (
     RETRY_AFTER,
     SSE_ERROR,
     MakeReply,
-    RequestRejected,
     drop_attachments,
     drop_items,
     flatten_tools,
     make_error,
     make_json_error,
     make_page,
-    rate_limit_with_date,
+    make_rate_limit,
+    make_retry_date,
+    reject,
 )
-from tollbridge.testing.responses import ReasoningName, ScriptedAnswer
+from tollbridge.testing.responses import Disconnect, Event, ReasoningName, ScriptedAnswer
 
 
-def _always(_body: Mapping[str, Any]) -> bool:
-    return True
-
-
-def _pass_body(body: dict[str, Any]) -> dict[str, Any]:
-    return body
-
-
-class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+class Scenario(msgspec.Struct, frozen=True):
     """How the gateway handles a request. The defaults are the normal behaviour.
 
     Attributes:
@@ -64,14 +57,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     description: str
     reply: MakeReply | None = None
-    applies: Callable[[Mapping[str, Any]], bool] = _always
+    applies: Callable[[Mapping[str, Any]], bool] = lambda _body: True
     once: bool = False
     silent: bool = False
     disconnects: bool = False
     redirect: Literal["same", "elsewhere"] | None = None
     lacks: tuple[str, ...] = ()
     missing_paths: tuple[str, ...] = ()
-    body: Callable[[dict[str, Any]], dict[str, Any]] = _pass_body
+    body: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
     words: tuple[str, ...] = ()
     answer: Callable[[ScriptedAnswer], ScriptedAnswer] = faults.pass_answer
     reasoning: ReasoningName = "reasoning_summary_text"
@@ -84,31 +77,28 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     switches_provider: bool = False
 
 
-_RETRY_HEADERS = {"Retry-After": str(RETRY_AFTER)}
-_RATE_LIMIT = make_error(
-    429, "rate_limit_exceeded", "Rate limited (simulated by the gateway).", _RETRY_HEADERS
-)
+_RATE_LIMIT = make_rate_limit(lambda: str(RETRY_AFTER))
+_FLAT_ERROR: Event = {"type": "error", "code": "server_error", "message": faults.FAILURE, "param": None}
+_NO_DONE = Framing(done=False)
 _SERVER_ERROR = make_error(500, "server_error", "This is a simulated server error.")
 
 _ANSWERS: dict[str, Scenario] = {
-    "demo": Scenario(description="answers according to words in the last user message (the default)"),
-    **{name: Scenario(description=description, words=(name,)) for name, (_, description) in WORDS.items()},
-    "content-filter": Scenario(
-        description="stops mid-answer with content_filter", answer=faults.cut_answer_by_filter
-    ),
+    "demo": Scenario("answers according to words in the last user message (the default)"),
+    **{name: Scenario(description, words=(name,)) for name, (_, description) in WORDS.items()},
+    "content-filter": Scenario("stops mid-answer with content_filter", answer=faults.cut_answer_by_filter),
     "line-separators": Scenario(
-        description="puts U+2028, U+2029 and U+0085 into the text", answer=faults.add_line_separators
+        "puts U+2028, U+2029 and U+0085 into the text", answer=faults.add_line_separators
     ),
     "reasoning-summary": Scenario(
-        description="reasoning sent as response.reasoning_summary_text.*", words=("reasoning",)
+        "reasoning sent as response.reasoning_summary_text.*", words=("reasoning",)
     ),
     "reasoning-raw": Scenario(
-        description="reasoning sent as response.reasoning.* (the specification's name)",
+        "reasoning sent as response.reasoning.* (the specification's name)",
         words=("reasoning",),
         reasoning="reasoning",
     ),
     "reasoning-text": Scenario(
-        description="reasoning sent as response.reasoning_text.* (OpenAI's name)",
+        "reasoning sent as response.reasoning_text.* (OpenAI's name)",
         words=("reasoning",),
         reasoning="reasoning_text",
     ),
@@ -116,28 +106,24 @@ _ANSWERS: dict[str, Scenario] = {
 
 _REPLIES: dict[str, Scenario] = {
     "unauthorized": Scenario(
-        description="401", reply=make_error(401, "invalid_api_key", "The API key is missing or wrong.")
+        "401", reply=make_error(401, "invalid_api_key", "The API key is missing or wrong.")
     ),
     "forbidden": Scenario(
-        description="403", reply=make_error(403, "forbidden", "This key is not allowed to use this model.")
+        "403", reply=make_error(403, "forbidden", "This key is not allowed to use this model.")
     ),
-    "not-found": Scenario(
-        description="404", reply=make_error(404, "model_not_found", "The model does not exist.")
-    ),
-    "rate-limit": Scenario(description="429 with Retry-After in seconds", reply=_RATE_LIMIT),
-    "rate-limit-date": Scenario(description="429 with Retry-After as a date", reply=rate_limit_with_date),
+    "not-found": Scenario("404", reply=make_error(404, "model_not_found", "The model does not exist.")),
+    "rate-limit": Scenario("429 with Retry-After in seconds", reply=_RATE_LIMIT),
+    "rate-limit-date": Scenario("429 with Retry-After as a date", reply=make_rate_limit(make_retry_date)),
     "rate-limit-once": Scenario(
-        description="429 with Retry-After on the first attempt only", reply=_RATE_LIMIT, once=True
+        "429 with Retry-After on the first attempt only", reply=_RATE_LIMIT, once=True
     ),
-    "server-error": Scenario(description="500", reply=_SERVER_ERROR),
-    "server-error-once": Scenario(
-        description="500 on the first attempt only", reply=_SERVER_ERROR, once=True
-    ),
+    "server-error": Scenario("500", reply=_SERVER_ERROR),
+    "server-error-once": Scenario("500 on the first attempt only", reply=_SERVER_ERROR, once=True),
     "overloaded": Scenario(
-        description="503", reply=make_error(503, "overloaded", "The server is overloaded; try again later.")
+        "503", reply=make_error(503, "overloaded", "The server is overloaded; try again later.")
     ),
     "context-too-long": Scenario(
-        description="400, the prompt is too long, with the token counts",
+        "400, the prompt is too long, with the token counts",
         reply=make_error(
             400,
             "context_length_exceeded",
@@ -145,234 +131,192 @@ _REPLIES: dict[str, Scenario] = {
             "tokens. Please reduce the length of the messages.",
         ),
     ),
-    "html-error": Scenario(
-        description="502 with an HTML page", reply=make_page(502, BAD_GATEWAY_PAGE, "text/html")
-    ),
+    "html-error": Scenario("502 with an HTML page", reply=make_page(502, BAD_GATEWAY_PAGE, "text/html")),
     "text-error": Scenario(
-        description="500 with plain text", reply=make_page(500, "Internal Server Error", "text/plain")
+        "500 with plain text", reply=make_page(500, "Internal Server Error", "text/plain")
     ),
-    "empty-error": Scenario(description="500 with no body", reply=make_page(500, "", "text/plain")),
+    "empty-error": Scenario("500 with no body", reply=make_page(500, "", "text/plain")),
     "detail-error": Scenario(
-        description="422 with a JSON `detail` list",
+        "422 with a JSON `detail` list",
         reply=make_json_error(
             422, {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type": "missing"}]}
         ),
     ),
     "list-error": Scenario(
-        description="400 whose JSON `error` is a list",
+        "400 whose JSON `error` is a list",
         reply=make_json_error(
             400, {"success": False, "error": [{"path": ["input"], "message": "Invalid input"}]}
         ),
     ),
     "string-error": Scenario(
-        description="400 whose JSON `error` is a string",
+        "400 whose JSON `error` is a string",
         reply=make_json_error(400, {"error": "The request is not right."}),
     ),
     "bare-error": Scenario(
-        description="400 whose JSON error has only message and type",
+        "400 whose JSON error has only message and type",
         reply=make_json_error(
             400, {"error": {"message": "The request is not right.", "type": "invalid_request_error"}}
         ),
     ),
     "sse-error": Scenario(
-        description="500 with an event stream as its body",
-        reply=make_page(500, SSE_ERROR, "text/event-stream"),
+        "500 with an event stream as its body", reply=make_page(500, SSE_ERROR, "text/event-stream")
     ),
     "html-page": Scenario(
-        description="200 with an HTML page (a captive portal)",
+        "200 with an HTML page (a captive portal)",
         reply=make_page(200, "<!DOCTYPE html><html><body>Please log in</body></html>", "text/html"),
     ),
-    "redirect": Scenario(description="307 to another path of the same host", redirect="same"),
+    "redirect": Scenario("307 to another path of the same host", redirect="same"),
     "redirect-elsewhere": Scenario(
-        description="307 to another host and port (also served by this process)", redirect="elsewhere"
+        "307 to another host and port (also served by this process)", redirect="elsewhere"
     ),
-    "stall-headers": Scenario(description="sends nothing, then disconnects", silent=True),
-    "hang-up": Scenario(description="closes the connection without an answer", disconnects=True),
-    "hang-up-once": Scenario(
-        description="closes the connection on the first attempt only", disconnects=True, once=True
-    ),
+    "stall-headers": Scenario("sends nothing, then disconnects", silent=True),
+    "hang-up": Scenario("closes the connection without an answer", disconnects=True),
+    "hang-up-once": Scenario("closes the connection on the first attempt only", disconnects=True, once=True),
 }
 
 _STREAMS: dict[str, Scenario] = {
-    "error-event": Scenario(
-        description="an error event mid-stream, then response.failed", events=faults.send_error
-    ),
+    "error-event": Scenario("an error event mid-stream, then response.failed", events=faults.send_error),
     "error-event-flat": Scenario(
-        description="an error event in OpenAI's flat shape mid-stream, then EOF",
-        events=faults.send_flat_error,
-        framing=Framing(done=False),
+        "an error event in OpenAI's flat shape mid-stream, then EOF",
+        events=faults.break_stream(_FLAT_ERROR),
+        framing=_NO_DONE,
     ),
-    "failed": Scenario(description="response.failed mid-stream", events=faults.fail),
+    "failed": Scenario("response.failed mid-stream", events=faults.fail),
     "failed-at-once": Scenario(
-        description="HTTP 200, then response.failed before any output", events=faults.fail_at_once
+        "HTTP 200, then response.failed before any output", events=faults.fail_at_once
     ),
     "failed-counted": Scenario(
-        description="HTTP 200, then response.failed with usage before any output",
-        events=faults.fail_after_counting,
+        "HTTP 200, then response.failed with usage before any output", events=faults.fail_after_counting
     ),
-    "disconnect": Scenario(description="closes the connection mid-stream", events=faults.disconnect),
-    "reset": Scenario(description="resets the connection mid-stream", events=faults.reset_connection),
-    "stall": Scenario(description="sends nothing more mid-stream, then disconnects", events=faults.stall),
+    "disconnect": Scenario("closes the connection mid-stream", events=faults.break_stream(Disconnect())),
+    "reset": Scenario("resets the connection mid-stream", events=faults.break_stream(Disconnect(reset=True))),
+    "stall": Scenario("sends nothing more mid-stream, then disconnects", events=faults.stall),
     "no-terminal": Scenario(
-        description="ends the body cleanly mid-stream, with [DONE] and no terminal event",
-        events=faults.end_early,
+        "ends the body cleanly mid-stream, with [DONE] and no terminal event", events=faults.break_stream()
     ),
     "garbage": Scenario(
-        description="garbage bytes mid-stream, then EOF",
-        events=faults.send_garbage,
-        framing=Framing(done=False),
+        "garbage bytes mid-stream, then EOF", events=faults.break_stream(faults.GARBAGE), framing=_NO_DONE
     ),
     "cut-frames": Scenario(
-        description="writes of 1 to 17 bytes that cut frames and characters", chunks=faults.split_chunks
+        "writes of 1 to 17 bytes that cut frames and characters", chunks=faults.split_chunks
     ),
-    "one-write": Scenario(description="the whole stream in one write", chunks=faults.join_chunks),
-    "crlf": Scenario(description="lines end with CRLF", framing=Framing(newline=b"\r\n")),
-    "cr": Scenario(description="lines end with CR", framing=Framing(newline=b"\r")),
-    "no-event-lines": Scenario(description="no event: lines", framing=Framing(event_lines=False)),
-    "no-space": Scenario(description="no space after the colons", framing=Framing(space=b"")),
-    "multi-line": Scenario(
-        description="JSON spread over several data: lines", framing=Framing(multi_line=True)
-    ),
-    "no-done": Scenario(description="no [DONE]", framing=Framing(done=False)),
+    "one-write": Scenario("the whole stream in one write", chunks=faults.join_chunks),
+    "crlf": Scenario("lines end with CRLF", framing=Framing(newline=b"\r\n")),
+    "cr": Scenario("lines end with CR", framing=Framing(newline=b"\r")),
+    "no-event-lines": Scenario("no event: lines", framing=Framing(event_lines=False)),
+    "no-space": Scenario("no space after the colons", framing=Framing(space=b"")),
+    "multi-line": Scenario("JSON spread over several data: lines", framing=Framing(multi_line=True)),
+    "no-done": Scenario("no [DONE]", framing=_NO_DONE),
     "unterminated": Scenario(
-        description="no [DONE], and the last frame is not terminated",
-        framing=Framing(done=False),
-        chunks=faults.strip_last_newlines,
+        "no [DONE], and the last frame is not terminated", framing=_NO_DONE, chunks=faults.strip_last_newlines
     ),
-    "byte-order-mark": Scenario(description="a byte order mark first", events=faults.send_byte_order_mark),
-    "keep-alive": Scenario(description="a comment before every event", events=faults.send_comments),
-    "gzip": Scenario(description="compressed with gzip", encoding="gzip"),
-    "brotli": Scenario(description="compressed with brotli", encoding="br"),
-    "streams-anyway": Scenario(
-        description="streams although the request did not ask for a stream", always_streams=True
-    ),
-    "oversized-frame": Scenario(
-        description="one frame of 65 MiB mid-stream", events=faults.send_oversized_frame
-    ),
-    "changing-ids": Scenario(description="item ids that change with every event", events=faults.change_ids),
+    "byte-order-mark": Scenario("a byte order mark first", events=faults.send_byte_order_mark),
+    "keep-alive": Scenario("a comment before every event", events=faults.send_comments),
+    "gzip": Scenario("compressed with gzip", encoding="gzip"),
+    "brotli": Scenario("compressed with brotli", encoding="br"),
+    "streams-anyway": Scenario("streams although the request did not ask for a stream", always_streams=True),
+    "oversized-frame": Scenario("one frame of 65 MiB mid-stream", events=faults.send_oversized_frame),
+    "changing-ids": Scenario("item ids that change with every event", events=faults.change_ids),
     "arguments-in-done": Scenario(
-        description="a tool's arguments only in arguments.done",
+        "a tool's arguments only in arguments.done",
         words=("tool",),
-        events=faults.move_arguments_to_done,
+        events=faults.drop_events(faults.ARGUMENTS_DELTA),
     ),
     "arguments-in-item": Scenario(
-        description="a tool's arguments only in output_item.done",
+        "a tool's arguments only in output_item.done",
         words=("tool",),
-        events=faults.move_arguments_to_item,
+        events=faults.drop_events(faults.ARGUMENTS_DELTA, faults.ARGUMENTS_DONE),
     ),
     "arguments-in-response": Scenario(
-        description="a tool's arguments only in response.completed",
+        "a tool's arguments only in response.completed",
         words=("tool",),
         events=faults.move_arguments_to_response,
     ),
     "duplicate-added": Scenario(
-        description="every tool call announced twice, under two ids",
-        words=("tool",),
-        events=faults.announce_twice,
+        "every tool call announced twice, under two ids", words=("tool",), events=faults.announce_twice
     ),
-    "open-items": Scenario(
-        description="no .done events before the terminal event", events=faults.drop_done_events
-    ),
+    "open-items": Scenario("no .done events before the terminal event", events=faults.drop_events(".done")),
     "only-deltas": Scenario(
-        description="no items, parts or .done events except for tool calls", events=faults.keep_only_deltas
+        "no items, parts or .done events except for tool calls", events=faults.keep_only_deltas
     ),
-    "no-sequence": Scenario(description="no sequence numbers", numbered=False),
-    "usage-null": Scenario(description="usage is null", events=faults.set_usage_to_null),
+    "no-sequence": Scenario("no sequence numbers", numbered=False),
+    "usage-null": Scenario("usage is null", events=faults.set_usage(None)),
     "cache-writes": Scenario(
-        description="usage with the tokens written to the prompt cache", events=faults.report_cache_writes
+        "usage with the tokens written to the prompt cache", events=faults.report_cache_writes
     ),
     "provider-switch": Scenario(
-        description="another provider answers, whose prompt cache is empty", switches_provider=True
+        "another provider answers, whose prompt cache is empty", switches_provider=True
     ),
-    "usage-zero": Scenario(description="usage is all zero", events=faults.set_usage_to_zero),
+    "usage-zero": Scenario("usage is all zero", events=faults.set_usage(faults.ZERO_USAGE)),
 }
 
 _QUIRKS: dict[str, Scenario] = {
-    "interleaved": Scenario(
-        description="two tool calls, interleaved", words=("parallel",), events=faults.interleave
-    ),
+    "interleaved": Scenario("two tool calls, interleaved", words=("parallel",), events=faults.interleave),
     "scrambled-arguments": Scenario(
-        description="a tool's argument deltas are obfuscated; .done has the plain arguments",
+        "a tool's argument deltas are obfuscated; .done has the plain arguments",
         words=("tool",),
         events=faults.scramble_arguments,
     ),
     "wrong-index": Scenario(
-        description="two tool calls, both announced at index 0",
-        words=("parallel",),
-        events=faults.announce_at_index_zero,
+        "two tool calls, both announced at index 0", words=("parallel",), events=faults.announce_at_index_zero
     ),
     "renamed-calls": Scenario(
-        description="a tool call whose call_id differs in the final response",
-        words=("tool",),
-        events=faults.rename_calls,
+        "a tool call whose call_id differs in the final response", words=("tool",), events=faults.rename_calls
     ),
-    "vendor-events": Scenario(
-        description="unknown events, items and fields", events=faults.add_vendor_events
-    ),
-    "odd-lines": Scenario(
-        description="id: and retry: lines and empty data: lines", events=faults.add_odd_lines
-    ),
+    "vendor-events": Scenario("unknown events, items and fields", events=faults.add_vendor_events),
+    "odd-lines": Scenario("id: and retry: lines and empty data: lines", events=faults.add_odd_lines),
     "sparse": Scenario(
-        description="optional fields omitted, and times with fractions", events=faults.remove_optional_fields
+        "optional fields omitted, and times with fractions", events=faults.remove_optional_fields
     ),
 }
 
 # Servers that lack a part of the protocol. Each scenario is the behaviour of a known server.
 _SERVERS: dict[str, Scenario] = {
-    "no-developer": Scenario(description="400 for the developer role", lacks=("developer",)),
-    "instructions-only": Scenario(
-        description="400 for the developer and system roles", lacks=("developer", "system")
-    ),
-    "users-only": Scenario(
-        description="400 for any system prompt", lacks=("developer", "system", "instructions")
-    ),
-    "no-arrays": Scenario(description="400 for content that is an array", lacks=("arrays",)),
-    "arrays-only": Scenario(description="400 for content that is a string", lacks=("strings",)),
-    "no-calls": Scenario(
-        description="400 for function calls and their results in the input", lacks=("calls",)
-    ),
+    "no-developer": Scenario("400 for the developer role", lacks=("developer",)),
+    "instructions-only": Scenario("400 for the developer and system roles", lacks=("developer", "system")),
+    "users-only": Scenario("400 for any system prompt", lacks=("developer", "system", "instructions")),
+    "no-arrays": Scenario("400 for content that is an array", lacks=("arrays",)),
+    "arrays-only": Scenario("400 for content that is a string", lacks=("strings",)),
+    "no-calls": Scenario("400 for function calls and their results in the input", lacks=("calls",)),
     "nested-tools": Scenario(
-        description="400 for tools that are not nested under `function`",
-        lacks=("flat tools",),
-        body=flatten_tools,
+        "400 for tools that are not nested under `function`", lacks=("flat tools",), body=flatten_tools
     ),
-    "text-results": Scenario(description="400 for tool results that are not text", lacks=("rich results",)),
-    "text-only": Scenario(description="400 for images and files", lacks=("images", "files")),
+    "text-results": Scenario("400 for tool results that are not text", lacks=("rich results",)),
+    "text-only": Scenario("400 for images and files", lacks=("images", "files")),
     "no-reasoning-input": Scenario(
-        description="400 for reasoning in the input and for `include`", lacks=("reasoning", "include")
+        "400 for reasoning in the input and for `include`", lacks=("reasoning", "include")
     ),
     "no-parameters": Scenario(
-        description="400 for store, temperature, metadata, parallel_tool_calls and max_output_tokens",
+        "400 for store, temperature, metadata, parallel_tool_calls and max_output_tokens",
         lacks=("store", "temperature", "metadata", "parallel_tool_calls", "max_output_tokens"),
     ),
     "ignored-attachments": Scenario(
-        description="accepts images and files, but the model does not see them", body=drop_attachments
+        "accepts images and files, but the model does not see them", body=drop_attachments
     ),
     "ignored-calls": Scenario(
-        description="accepts function calls and their results in the input, but the model does not see them",
+        "accepts function calls and their results in the input, but the model does not see them",
         body=drop_items("function_call", "function_call_output"),
     ),
     "ignored-reasoning": Scenario(
-        description="accepts reasoning in the input, but the model does not see it",
-        body=drop_items("reasoning"),
+        "accepts reasoning in the input, but the model does not see it", body=drop_items("reasoning")
     ),
     "no-input-tokens": Scenario(
-        description="404 from the token-count endpoint", missing_paths=("/responses/input_tokens",)
+        "404 from the token-count endpoint", missing_paths=("/responses/input_tokens",)
     ),
-    "no-models": Scenario(description="404 from the model-list endpoint", missing_paths=("/models",)),
+    "no-models": Scenario("404 from the model-list endpoint", missing_paths=("/models",)),
     "picky": Scenario(
-        description="no developer role, calls, rich results, files, include, store; no token count; no usage",
+        "no developer role, calls, rich results, files, include, store; no token count; no usage",
         lacks=("developer", "calls", "rich results", "files", "include", "store"),
         missing_paths=("/responses/input_tokens",),
-        events=faults.set_usage_to_null,
+        events=faults.set_usage(None),
         numbered=False,
         framing=Framing(event_lines=False, done=False),
     ),
 }
 
 _REJECTS: dict[str, Scenario] = {
-    name: Scenario(description=rule.description, reply=rule.reply, applies=rule.applies)
-    for name, rule in REJECTION_RULES.items()
+    name: Scenario(description, reply=reply, applies=applies)
+    for name, (description, applies, reply) in REJECTION_RULES.items()
 }
 
 SCENARIOS: dict[str, Scenario] = {**_ANSWERS, **_REPLIES, **_REJECTS, **_STREAMS, **_QUIRKS, **_SERVERS}
@@ -388,12 +332,7 @@ def find_scenario(name: str) -> Scenario:
     """
     scenario = SCENARIOS.get(name)
     if scenario is None:
-        raise RequestRejected(
-            400,
-            "unknown_scenario",
-            unknown_scenario_message(name),
-            param="scenario",
-        )
+        reject("unknown_scenario", unknown_scenario_message(name), "scenario")
     return scenario
 
 

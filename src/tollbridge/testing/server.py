@@ -297,10 +297,6 @@ class Gateway:
         """
         return await self._service.log.wait_for_disconnect(timeout)
 
-    # Deprecated names.
-    arrived = wait_for_request
-    hung_up = wait_for_disconnect
-
     async def start(self) -> None:
         """Start to listen.
 

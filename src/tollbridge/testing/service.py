@@ -15,10 +15,11 @@ import msgspec
 
 from tollbridge.protocols.openresponses.wire import read_usage
 from tollbridge.testing import validation
+from tollbridge.testing.conversation import describe, find_fault_name
 from tollbridge.testing.faults import FaultSettings
-from tollbridge.testing.model import describe, find_fault_name, make_answer
+from tollbridge.testing.model import make_answer
 from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
-from tollbridge.testing.refusals import RequestRejected
+from tollbridge.testing.refusals import RequestRejected, reject
 from tollbridge.testing.requests import (
     AcceptedRequest,
     PromptSettings,
@@ -38,7 +39,7 @@ from tollbridge.testing.responses import (
     number_events,
 )
 from tollbridge.testing.scenarios import Scenario, find_scenario
-from tollbridge.testing.validation import ReasoningRegistry, check_rules, check_schema
+from tollbridge.testing.strict import ReasoningRegistry, check_rules, check_schema
 from tollbridge.types.events import Usage
 from tollbridge.types.text import Fields
 
@@ -87,16 +88,6 @@ class ReceivedRequest:
         self.received_at = time.monotonic()
         self.disconnected_at: float | None = None
         self.dropped = False
-
-    @property
-    def arrived_at(self) -> float:
-        """A deprecated name of `received_at`."""
-        return self.received_at
-
-    @property
-    def hung_up_at(self) -> float | None:
-        """A deprecated name of `disconnected_at`."""
-        return self.disconnected_at
 
     def __repr__(self) -> str:
         return f"<ReceivedRequest {self.method} {self.path} {self.status}>"
@@ -240,12 +231,7 @@ class Service:
             check_rules(body.get("input"))
         create_body = validation.read_create(body)
         if create_body.background:
-            raise RequestRejected(
-                400,
-                "unsupported_parameter",
-                "background is not available. Remove it.",
-                param="background",
-            )
+            reject("unsupported_parameter", "background is not available. Remove it.", "background")
         request = accept_request(create_body, [*stores, self.store], self.cache, self.prompts)
         if self._reasoning is not None:
             self._reasoning.check(create_body.model, request.items)
