@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.responses import decode_encrypted_content
 from tollbridge.types.media import image_size, sniff, split_data_url
 
@@ -60,7 +61,7 @@ def find_short_request(items: Sequence[Item]) -> str:
     Only short requests are searched for words: a long text contains every word by chance.
     """
     text = find_last_request(items)
-    return text if len(text) <= 500 else ""
+    return text if len(text) <= LIMITS.searched_text else ""
 
 
 def find_fault_name(value: Any) -> str | None:

@@ -20,6 +20,7 @@ from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody, F
 from tollbridge.protocols.openresponses.server import new_id
 from tollbridge.testing import validation
 from tollbridge.testing.catalog import find_language_model
+from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.prompt_cache import CacheUse, PromptCache, Unit, encode_visible
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.types.media import image_size, split_data_url
@@ -134,7 +135,7 @@ class ResponseStore:
     The server has one store, and every WebSocket connection has its own.
     """
 
-    def __init__(self, limit: int = 1_000) -> None:
+    def __init__(self, limit: int = LIMITS.responses) -> None:
         self._conversations: OrderedDict[str, tuple[Item, ...]] = OrderedDict()
         self._limit = limit
 

@@ -29,6 +29,7 @@ from tollbridge.protocols.openresponses.schema import (
     TextOptions,
     content_fields,
 )
+from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.refusals import reject
 from tollbridge.testing.validation import read_shape
 
@@ -36,8 +37,6 @@ Item = Mapping[str, Any]
 _Shape = TypeVar("_Shape", bound=Shape)
 _Value = TypeVar("_Value")
 _VALID_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-# The reasoning items, and the calls, that a registry keeps. Older ones are dropped and no longer accepted.
-REGISTRY_LIMIT = 10_000
 
 
 def check_schema(body: Mapping[str, Any]) -> None:
@@ -328,6 +327,6 @@ class ReasoningRegistry:
 
 
 def _put(table: dict[str, _Value], key: str, value: _Value) -> None:
-    while len(table) >= REGISTRY_LIMIT:
+    while len(table) >= LIMITS.reasoning:
         table.pop(next(iter(table)))
     table[key] = value
