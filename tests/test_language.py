@@ -61,9 +61,7 @@ PHRASES = {
 # Names that say neither what a value is nor what a function does.
 PARTICIPLES = frozenset({"asked", "found", "given", "heard", "made", "said", "told"})
 # (file, exact phrase) pairs that are correct as they are.
-ALLOWED: frozenset[tuple[str, str]] = frozenset(
-    {("src/tollbridge/types/models.py", "told")}  # a field name of cached model lists
-)
+ALLOWED: frozenset[tuple[str, str]] = frozenset()
 
 _PATTERNS = {re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE): hint for phrase, hint in PHRASES.items()}
 # Most files have none of these words and need not be parsed.

@@ -292,7 +292,7 @@ def test_every_field_of_a_model_is_cached(tmp_path: Path) -> None:
             "tags": ["vision"],
             "reasoning_efforts": ["low"],
             "prices": {"input": "0.00000000000000000000125"},
-            "told": {"tools": False},
+            "overrides": {"tools": False},
         },
         Model,
     )

@@ -345,15 +345,14 @@ class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
         gateway: The digest of the gateway's base URL.
         blocks: The reasoning blocks in their order.
         calls: The metadata of tool calls, by call id.
-        text_length: The number of characters of the answer's text; `None` in packs of older versions.
+        text_length: The number of characters of the answer's text.
     """
 
     model: str
     gateway: str
     blocks: tuple[ReasoningBlock, ...] = ()
     calls: Mapping[str, Mapping[str, Any]] = {}
-    # The name in packs is the one of the first release.
-    text_length: int | None = msgspec.field(default=None, name="said")
+    text_length: int = 0
 
     @property
     def origin(self) -> Origin:
