@@ -231,7 +231,10 @@ def _summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("reasoning", replace_controls(summary.reasoning)),
         ("text", replace_controls(summary.text)),
         *(
-            ("call" if call["offered"] else "call (run by the provider)", _call_text(call))
+            (
+                "call" if call["offered"] else "call (run by the provider)",
+                one_line(f"{call['name']} {to_json(call['input'])}"),
+            )
             for call in summary.tool_calls
         ),
         *(("file", one_line(to_json(file))) for file in summary.files),
@@ -242,10 +245,6 @@ def _summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("ended", ended),
     ]
     return [(name, value) for name, value in rows if value]
-
-
-def _call_text(call: dict[str, object]) -> str:
-    return one_line(f"{call['name']} {to_json(call['input'])}")
 
 
 # --- Turns ---
