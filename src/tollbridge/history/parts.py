@@ -21,7 +21,6 @@ from tollbridge.types.messages import (
     DataPart,
     Message,
     Part,
-    PartIndex,
     Role,
     TextPart,
     ThinkingPart,
@@ -82,7 +81,9 @@ def valid_content(
     """
     if isinstance(part, TextPart):
         return _valid_text(part.text, changes)
-    mime = _valid_mime(part)
+    mime = detect_mime(part.data, part.mime)
+    if not _MIME.match(mime):
+        mime = UNKNOWN
     if is_text(mime):
         try:
             return _valid_text(part.data.decode(), changes)
@@ -107,11 +108,6 @@ def _valid_text(text: str, changes: Changes) -> list[TextPart | DataPart]:
     if len(pieces) > 1:
         changes.add("oversized", f"Split a text of {len(valid):,} characters into {len(pieces)} parts.")
     return [TextPart(piece) for piece in pieces]
-
-
-def _valid_mime(part: DataPart) -> str:
-    mime = detect_mime(part.data, part.mime)
-    return mime if _MIME.match(mime) else UNKNOWN
 
 
 def _find_problem(part: DataPart, mime: str, learned: LearnedQuirks) -> str | None:
@@ -264,35 +260,22 @@ def valid_input(value: Any) -> tuple[dict[str, Any], bool]:
     """
     if value is None:
         return {}, False
-    if isinstance(value, Mapping):
-        return _to_json_object(value)
     if isinstance(value, str):
         text = replace_surrogates(value)
         arguments = repair_arguments(text, complete=True)
         return (wrap_arguments(text) if arguments is None else replace_surrogates_deep(arguments)), True
     try:
-        return replace_surrogates_deep(wrap_arguments(write_json(value))), True
-    except (ValueError, OverflowError):
-        return replace_surrogates_deep(wrap_arguments(_describe(value))), True
-
-
-def _to_json_object(value: Mapping[Any, Any]) -> tuple[dict[str, Any], bool]:
-    """Convert a mapping to JSON types. If it is not JSON serializable, its `repr` is wrapped."""
-    try:
         text = write_json(value)
-        arguments = read_json(text)
-    except (ValueError, OverflowError):
-        return replace_surrogates_deep(wrap_arguments(_describe(value))), True
-    if "\\ud" in text:  # only texts with lone surrogates are written with escapes
-        return replace_surrogates_deep(arguments), True
-    return arguments, False
-
-
-def _describe(value: object) -> str:
-    try:
-        return repr(value)
-    except RecursionError:
-        return "[nested too deeply to be shown]"
+        arguments = read_json(text) if isinstance(value, Mapping) else None
+    except (ValueError, OverflowError):  # not JSON serializable
+        try:
+            text, arguments = repr(value), None
+        except RecursionError:
+            text, arguments = "[nested too deeply to be shown]", None
+    if arguments is None:
+        return replace_surrogates_deep(wrap_arguments(text)), True
+    # Only texts with lone surrogates are written with escapes.
+    return (replace_surrogates_deep(arguments), True) if "\\ud" in text else (arguments, False)
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
@@ -349,7 +332,10 @@ def _complete(text: str) -> str:
             elif closers and character == closers[-1]:
                 closers.pop()
     last, is_string = pieces[-1] if pieces else ("", False)
-    if is_string and not _is_closed(last):
+    # The last quote closes the string unless an odd number of backslashes precedes it.
+    backslashes = len(last[:-1]) - len(last[:-1].rstrip("\\"))
+    is_closed = len(last) > 1 and last.endswith('"') and backslashes % 2 == 0
+    if is_string and not is_closed:
         text = re.sub(r"\\(?:u[0-9a-fA-F]{0,3})?\Z", "", text) + '"'
     text = text.rstrip().removesuffix(",")
     if text.endswith(":"):
@@ -368,14 +354,6 @@ def _tokenize(text: str) -> list[tuple[str, bool]]:
         pieces += [(text[end : match.start()], False), (match[0], True)]
         end = match.end()
     return [*pieces, (text[end:], False)] if text[end:] else pieces
-
-
-def _is_closed(string: str) -> bool:
-    """Return whether the last quote of a string closes it, and is not escaped."""
-    if len(string) < 2 or not string.endswith('"'):
-        return False
-    backslashes = len(string[:-1]) - len(string[:-1].rstrip("\\"))
-    return backslashes % 2 == 0
 
 
 # --- Pairing calls and results ---
@@ -407,10 +385,10 @@ def pair_results(messages: Sequence[Message], changes: Changes) -> list[Message]
             position = message_index, part_index
             match part:
                 case ToolCallPart():
-                    result_position = matches.get(position)
-                    result = _result_at(distinct, result_position)
+                    matched = matches.get(position)
+                    result = distinct[matched[0]].parts[matched[1]] if matched is not None else None
                     builder.add_call(part, ids.assign(part.call_id), result)
-                    if result is not None and result_position is not None and result_position < position:
+                    if matched is not None and matched < position:
                         changes.add("order", f"Moved the result of {part.name} after its call.")
                 case ToolResultPart():
                     builder.flush_results()
@@ -442,11 +420,6 @@ def _remove_duplicate_calls(message: Message, changes: Changes) -> Message:
     return Message(message.role, tuple(parts))
 
 
-def _result_at(messages: Sequence[Message], position: PartIndex | None) -> ToolResultPart | None:
-    part = messages[position[0]].parts[position[1]] if position is not None else None
-    return part if isinstance(part, ToolResultPart) else None
-
-
 class _ConversationBuilder:
     """Builds a conversation in which the results of adjacent calls follow these calls."""
 
@@ -469,11 +442,11 @@ class _ConversationBuilder:
         self.flush_results()
         self._append(role, *parts)
 
-    def add_call(self, call: ToolCallPart, sent_id: str, result: ToolResultPart | None) -> None:
+    def add_call(self, call: ToolCallPart, sent_id: str, result: Part | None) -> None:
         self._append(Role.ASSISTANT, ToolCallPart(sent_id, call.name, call.input, call.metadata))
         if sent_id != call.call_id:
             self._changes.add("id", f"Replaced an invalid or duplicate call ID ({call.name}).")
-        if result is None:
+        if not isinstance(result, ToolResultPart):
             self._changes.add("missing", f"Added a placeholder result for a call to {call.name}.")
             result = ToolResultPart(sent_id, (TextPart(MISSING_RESULT),), is_error=True)
         self._results.append(ToolResultPart(sent_id, result.parts, result.is_error))
@@ -527,7 +500,15 @@ def calls_as_text(
         }
     if ids:
         changes.add("spoken", "Sent tool calls and their results as text.")
-    return [_convert_calls(message, ids) if _contains(message, ids) else message for message in messages]
+    converted: list[Message] = []
+    for message in messages:
+        if _contains(message, ids):
+            parts = [new for part in message.parts for new in _to_text(part, ids)]
+            # Results that are not converted come first, directly after their calls.
+            parts.sort(key=lambda part: not isinstance(part, ToolResultPart))
+            message = Message(message.role, tuple(parts))
+        converted.append(message)
+    return converted
 
 
 def _calls_and_results(message: Message) -> list[ToolCallPart | ToolResultPart]:
@@ -536,12 +517,6 @@ def _calls_and_results(message: Message) -> list[ToolCallPart | ToolResultPart]:
 
 def _contains(message: Message, ids: AbstractSet[str]) -> bool:
     return any(part.call_id in ids for part in _calls_and_results(message))
-
-
-def _convert_calls(message: Message, ids: AbstractSet[str]) -> Message:
-    parts = [converted for part in message.parts for converted in _to_text(part, ids)]
-    # Results that are not converted come first, directly after their calls.
-    return Message(message.role, tuple(sorted(parts, key=lambda part: not isinstance(part, ToolResultPart))))
 
 
 def _move_result_files(message: Message, changes: Changes) -> Message:

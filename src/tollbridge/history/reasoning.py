@@ -178,7 +178,11 @@ def drop_stale_reasoning(messages: Sequence[Message], changes: Changes) -> list[
     last_question = max((at for at, message in enumerate(messages) if is_question(message)), default=-1)
     remaining: list[Message] = []
     for at, message in enumerate(messages):
-        parts = tuple(part for part in message.parts if at > last_question or not _is_unsigned(part))
+        parts = tuple(
+            part
+            for part in message.parts
+            if at > last_question or not isinstance(part, ThinkingPart) or split_metadata(part.metadata)[1]
+        )
         for _ in range(len(message.parts) - len(parts)):
             changes.add("reasoning", STALE)
         if parts:
@@ -189,10 +193,6 @@ def drop_stale_reasoning(messages: Sequence[Message], changes: Changes) -> list[
 def is_question(message: Message) -> bool:
     """Return whether a message is from the user, and not only tool results."""
     return message.role is Role.USER and any(isinstance(part, TextPart | DataPart) for part in message.parts)
-
-
-def _is_unsigned(part: Part) -> bool:
-    return isinstance(part, ThinkingPart) and not split_metadata(part.metadata)[1]
 
 
 def _select(message: Message, learned: LearnedQuirks, origin: Origin | None, changes: Changes) -> Message:

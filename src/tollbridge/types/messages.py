@@ -99,19 +99,14 @@ class Message(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.role, Role):
-            msgspec.structs.force_setattr(self, "role", _read_role(self.role))
+            try:
+                msgspec.structs.force_setattr(self, "role", Role(self.role))
+            except ValueError:
+                raise RequestError(
+                    f"Unknown role {self.role!r}. Valid roles: {', '.join(Role)}. "
+                    "Send tool results as ToolResultPart in a user message."
+                ) from None
         _convert_parts(self, get_args(Part))
-
-
-def _read_role(name: object) -> Role:
-    try:
-        return Role(name)  # type: ignore[arg-type]
-    except ValueError:
-        roles = ", ".join(Role)
-        raise RequestError(
-            f"Unknown role {name!r}. Valid roles: {roles}. "
-            "Send tool results as ToolResultPart in a user message."
-        ) from None
 
 
 def _convert_parts(owner: Message | ToolResultPart, types: tuple[type, ...]) -> None:
