@@ -57,8 +57,8 @@ from tollbridge.recorder.recording import (
     hide_secrets,
     read_line,
 )
+from tollbridge.tokens.media import count_pages, price_of
 from tollbridge.tokens.prompt_cache import make_chain
-from tollbridge.tokens.prompts import count_pages, price_of
 from tollbridge.tokens.tokenizers import Tokenizer, family_of, tokenizer
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import parse_amount
@@ -223,9 +223,9 @@ PATTERNS: dict[str, Use] = {
     "tokens/prompt_cache.py:_COMPILED": IN_MODEL_ID,
     "tokens/prompt_cache.py:_LIFETIME": FULLMATCH,
     "tokens/features.py:_RUNS": FINDALL,
-    "tokens/prompts.py:_COMPILED": IN_MODEL_ID,
-    "tokens/prompts.py:_PDF_ENTRIES": FINDALL,
-    "tokens/prompts.py:_rate": IN_MODEL_ID._replace(patterns=(re.compile(r"gemini-[12]\b"),)),
+    "tokens/media.py:_COMPILED": IN_MODEL_ID,
+    "tokens/media.py:_PDF_ENTRIES": FINDALL,
+    "tokens/media.py:_rate": IN_MODEL_ID._replace(patterns=(re.compile(r"gemini-[12]\b"),)),
     "tokens/tokenizers.py:_COMPILED": IN_MODEL_ID,
     "types/errors.py:_redact": Use("sub", patterns=(re.compile(r"(?<![A-Za-z0-9])abc(?![A-Za-z0-9])"),)),
     "types/models.py:_DATE": IN_MODEL_ID,
@@ -689,8 +689,8 @@ READERS: dict[str, tuple[Case, ...]] = {
     "recorder/recording.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
     "recorder/recording.py:hide_secrets": (Case(hide_secrets, BYTES),),
     "tokens/prompt_cache.py:make_chain": (Case(make_system_chain, TEXTS),),
-    "tokens/prompts.py:count_pages": (Case(count_pages, PDF + BYTES),),
-    "tokens/prompts.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
+    "tokens/media.py:count_pages": (Case(count_pages, PDF + BYTES),),
+    "tokens/media.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
     "tokens/tokenizers.py:Tokenizer.count": (Case(count_tokens, TEXTS),),
     "tokens/tokenizers.py:family_of": (
         Case(family_of.__wrapped__, [*TEXTS, pump("", "claude"), pump("", "astral")]),

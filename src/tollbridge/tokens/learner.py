@@ -407,7 +407,8 @@ class Weights:
         # The noise of an unlikely report is assumed to be larger, as Student's t-distribution implies.
         ratio = difference**2 / variance
         self.text.adjust_noise(ratio, text_noise / variance)
-        self._adjust_scale(ratio)
+        step = (_SCALE_MEMORY + min(ratio / self.error_scale, _SCALE_CLIP)) / (_SCALE_MEMORY + 1)
+        self.error_scale = min(max(self.error_scale * step, _SCALE_BOUNDS[0]), _SCALE_BOUNDS[1])
         variance = explained + noise * max(1.0, (_FREEDOM + ratio) / (_FREEDOM + 1))
         self.text.update(text_covariances, variance, difference)
         self.extra.update(extra_covariances, variance, difference)
@@ -416,12 +417,6 @@ class Weights:
             self.text.block.widen(self.text.prior.deviations)
             self.extra.widen(EXTRA_DEVIATIONS)
         return variance
-
-    def _adjust_scale(self, ratio: float) -> None:
-        """Adjust `error_scale` to the square of a difference, divided by its variance."""
-        step = (_SCALE_MEMORY + min(ratio / self.error_scale, _SCALE_CLIP)) / (_SCALE_MEMORY + 1)
-        lowest, highest = _SCALE_BOUNDS
-        self.error_scale = min(max(self.error_scale * step, lowest), highest)
 
     def pack_scale(self) -> bytes:
         return _FACTOR.pack(self.error_scale)

@@ -11,6 +11,7 @@ import msgspec
 
 from tollbridge.tokens.features import Features, Prices, TokenTable
 from tollbridge.tokens.learner import Extra, Weights
+from tollbridge.tokens.limits import LIMITS
 from tollbridge.tokens.prediction import (
     NO_ANCHOR,
     REPORT_VARIANCE,
@@ -19,7 +20,6 @@ from tollbridge.tokens.prediction import (
     Predictor,
     PromptEstimate,
     Share,
-    WeightStore,
     content_tokens,
     find_measured,
     reasoning_tokens,
@@ -49,6 +49,7 @@ from tollbridge.tokens.records import (
     summarise,
 )
 from tollbridge.tokens.tokenizers import LruCache, family_of
+from tollbridge.tokens.weights import WeightStore
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Part, Role
 
@@ -64,9 +65,6 @@ _ANSWER_DEVIATION, _ANSWER_DEVIATION_TOKENS = 0.01, 2.0
 _MESSAGE_VARIANCE = 2.0
 # An unexplained difference of more standard deviations is not distributed over the new messages.
 _LARGEST_REMAINDER = 5.0
-# How many lower bounds, and how many prompts whose report was refused, are kept.
-_LOWER_BOUND_LIMIT = 1000
-_REFUSED_LIMIT = 100
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -112,7 +110,7 @@ class Ledger:
         self._usage_filter = UsageFilter()
         self._hit_rates: HitRates | None = None
         self._lower_bounds: dict[tuple[bytes, bytes], int] = {}  # by prefix and tool set
-        self._refused: LruCache[bytes, _Refused] = LruCache(_REFUSED_LIMIT)  # by prefix
+        self._refused: LruCache[bytes, _Refused] = LruCache(LIMITS.refused)  # by prefix
         self._cut_scopes: set[str] = set()
 
     @property
@@ -180,7 +178,9 @@ class Ledger:
         weights, best = self._predict(prompt)
         method = _method(prompt, best.anchor)
         tokens, parts = best.total, shares(best, weights)
-        missing = 0 if method == "actual" else self._lower_bound(prompt) - tokens
+        keys = () if method == "actual" or not self._lower_bounds else prompt.prefix_keys
+        bounds = (self._lower_bounds.get((key, prompt.toolset_key), 0) for key in keys)
+        missing = max(bounds, default=0) - tokens
         if missing > 0:
             tokens, parts = tokens + missing, (*parts, Share("rejected as too long before", missing))
         return EstimationResult(tokens, method, self.hit_rates.rate(prompt.model, method), parts)
@@ -297,17 +297,11 @@ class Ledger:
 
     def record_lower_bound(self, request: ChatRequest, tokens: int) -> None:
         """Note that this prompt, and every prompt it is a prefix of, has at least this many tokens."""
-        if len(self._lower_bounds) >= _LOWER_BOUND_LIMIT:
+        if len(self._lower_bounds) >= LIMITS.lower_bounds:
             self._lower_bounds.clear()
         for provider in self._weight_store.providers(request.model) if request.messages else ():
             prompt = self._reader.read(request, provider)
             self._lower_bounds[prompt.prefix_keys[-1], prompt.toolset_key] = tokens
-
-    def _lower_bound(self, prompt: Prompt) -> int:
-        if not self._lower_bounds:
-            return 0
-        bounds = (self._lower_bounds.get((key, prompt.toolset_key), 0) for key in prompt.prefix_keys)
-        return max(bounds, default=0)
 
     def record_answer(
         self, model: str, parts: Iterable[Part], usage: Usage, provider: str | None = None
