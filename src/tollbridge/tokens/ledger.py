@@ -1,4 +1,35 @@
-"""The ledger: records the reported tokens of every prompt, and estimates the next one from them."""
+"""The ledger: records the reported tokens of every prompt, and estimates the next one from them.
+
+The state. Every message has a fingerprint of all that is sent of it. Chained by hashing, as in
+`prefix_fingerprints`, the fingerprints give one key for every prefix of a conversation: two prompts have the
+same key at a position if and only if the model, the provider and all messages up to there are the same. When
+a gateway reports the input tokens of a prompt, the ledger stores them under the key of the whole prompt, with
+the key of its tool set. The next prompt of the conversation contains that prompt as a prefix. So an estimate
+looks its keys up from the end and finds an anchor: the longest prefix whose tokens are known. Only what
+follows the anchor is counted, and an error of that count does not add up over the turns, because the next
+report replaces it. Forked, edited and resumed conversations need no special case: they share the keys of
+their common prefix. Only digests and numbers are stored, no text.
+
+Why not simpler. A factor per model, learned from the reports, was the first design. Applied to an estimate
+that already contains it, it converges to the square root of the true ratio; shared by all conversations, it
+oscillates between them. It was off by 15 %. The tool set is not part of the chain: a prompt with other tools
+uses the same anchor, with the measured or predicted difference of the two tool sets.
+
+What may be learned. A wrong report does more harm than a missing one: some gateways report only the tokens
+that were not read from a cache, and the estimate would fall to 1 % of the prompt. So `record` first asks
+`UsageFilter` for a verdict. A report is accepted if it is plausible, and not clearly less than the anchor. A
+refused one changes no weights, but is kept in `_refused` under its prefix: the next report of the
+conversation is judged against it, which tells a gateway that lags, cuts or clears prompts from one that
+counts differently. Three refused reports that agree are the new truth (`Verdict.RESET`): the model has
+another tokenizer now.
+
+An accepted report has one number for many unknown ones: the text, the overheads of messages and tools, the
+answers that came back. `_learn` divides the difference between the report and the estimate between them in
+proportion to their variances: the weights of the learner, the measurements that the estimate was made from
+(`_correct_shares`), and the new messages and tools (`_distribute`), which are then measured themselves.
+
+See docs/decisions/ledger.md for the figures, and docs/tokens.md for what users see of it.
+"""
 
 from __future__ import annotations
 
