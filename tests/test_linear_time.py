@@ -759,7 +759,7 @@ READER_PREFIXES = ("decode_", "detect_", "hide_", "parse_", "read_", "repair_", 
 
 
 def test_every_reader_of_the_source_is_listed() -> None:
-    found: set[str] = set()
+    names: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         place = path.relative_to(SOURCE).as_posix()
         if not place.startswith(READER_PACKAGES):
@@ -770,9 +770,9 @@ def test_every_reader_of_the_source_is_listed() -> None:
             )
             is_function = isinstance(node, ast.FunctionDef) and node.name.startswith(READER_PREFIXES)
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and (is_decoder or is_function):
-                found.add(f"{place}:{node.name}")
-    assert found - set(READERS) - set(NOT_READERS) == set()
-    assert set(NOT_READERS) <= found
+                names.add(f"{place}:{node.name}")
+    assert names - set(READERS) - set(NOT_READERS) == set()
+    assert set(NOT_READERS) <= names
 
 
 def slow_inputs(place: str, inputs: slice) -> list[str]:

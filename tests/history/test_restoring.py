@@ -58,9 +58,9 @@ def pack_answer(shape: str) -> tuple[list[Part], ReasoningPack]:
     parts = answer.take(answer_of(shape))
     [*more, pack], _ = answer.close()
     assert isinstance(pack, DataPart)
-    found = read_reasoning_pack(pack.data)
-    assert found is not None
-    return [*parts, *more], found
+    reasoning_pack = read_reasoning_pack(pack.data)
+    assert reasoning_pack is not None
+    return [*parts, *more], reasoning_pack
 
 
 def merge_as_editor(parts: Sequence[Part]) -> list[Part]:

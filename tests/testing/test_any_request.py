@@ -49,13 +49,13 @@ JSON = st.recursive(
 
 
 def _paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [here] if here else []
+    paths = [here] if here else []
     entries = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     )
     for key, inner in entries:
-        found += _paths(inner, (*here, key))
-    return found
+        paths += _paths(inner, (*here, key))
+    return paths
 
 
 PATHS = _paths(BODY)

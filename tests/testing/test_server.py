@@ -203,8 +203,8 @@ async def test_instructions_are_not_inherited_from_the_previous_response(client:
 
 
 async def test_a_stored_item_can_be_referenced(client: Client) -> None:
-    made = (await client.ask("Hello")).json["output"][0]
-    reference = {"type": "item_reference", "id": made["id"]}
+    item = (await client.ask("Hello")).json["output"][0]
+    reference = {"type": "item_reference", "id": item["id"]}
     question = {"role": "user", "content": "Again"}
     assert (await client.ask([reference, question])).status == 200
     missing = await client.ask([{"id": "msg_never"}, question])

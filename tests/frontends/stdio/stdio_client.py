@@ -158,5 +158,5 @@ async def _exactly(stream: asyncio.StreamReader, length: int) -> bytes | None:
         return None
 
 
-def said(parts: list[dict[str, Any]], kind: str = "text") -> str:
+def join_text(parts: list[dict[str, Any]], kind: str = "text") -> str:
     return "".join(part["value"] for part in parts if part["type"] == kind)

@@ -18,7 +18,7 @@ async def check(editor: Editor, base_url: str, key: str | None = None) -> dict[s
     return result
 
 
-async def test_a_working_account_is_told_how_many_models_it_has() -> None:
+async def test_a_check_of_a_working_account_reports_how_many_models_it_has() -> None:
     async with Gateway(api_key=KEY) as gateway, Editor() as editor:
         await editor.greet()
         result = await check(editor, gateway.url, KEY)

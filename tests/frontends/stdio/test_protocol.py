@@ -187,7 +187,7 @@ async def test_half_an_emoji_costs_a_character_and_not_the_call() -> None:
         assert counts == (await editor.request("count", {"model": "openai/gpt-5", "items": whole}))["counts"]
 
 
-async def test_bytes_that_are_no_text_are_a_parse_error_and_no_mistake_of_ours() -> None:
+async def test_bytes_that_are_no_text_are_a_parse_error_and_not_an_internal_error() -> None:
     async with Editor() as editor:
         await editor.greet()
         editor.send(b'{"jsonrpc":"2.0","id":78,"method":"count","params":{"model":"m","items":["\xff"]}}')

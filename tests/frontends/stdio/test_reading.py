@@ -38,8 +38,8 @@ async def test_the_profile_is_read_once_a_turn(
             save_profile(gateway.url, "tollbridge/demo", Quirks(system="system", input_tokens=False))
             reads.clear()  # saving a profile reads the earlier one
             account = wire.AccountParams(gateway.url)
-            said = [wire.Message(3, [wire.Text("Be brief.")]), wire.Message(1, [wire.Text("Hi")])]
-            params = wire.ChatParams(account=account, model="tollbridge/demo", messages=said)
+            messages = [wire.Message(3, [wire.Text("Be brief.")]), wire.Message(1, [wire.Text("Hi")])]
+            params = wire.ChatParams(account=account, model="tollbridge/demo", messages=messages)
             await turns.chat(params, ignore, lambda wait: None)
             sent = list(gateway.requests)
         await turns.aclose()

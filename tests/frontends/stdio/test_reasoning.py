@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.frontends.stdio.stdio_client import Editor
 
-from tollbridge.testing.requests import AcceptedRequest as Asked
+from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Call, ScriptedAnswer
 from tollbridge.testing.server import Gateway
 
@@ -29,8 +29,8 @@ QUESTION = {"role": 1, "content": [{"type": "text", "value": "Think, then use th
 async def talk(
     editor: Editor, gateway: Gateway, messages: list[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    asked = {"account": {"baseUrl": gateway.url}, "model": "tollbridge/demo"}
-    token, answer = editor.ask("chat", {**asked, "messages": messages, "tools": [LIST_DIR]})
+    params = {"account": {"baseUrl": gateway.url}, "model": "tollbridge/demo"}
+    token, answer = editor.ask("chat", {**params, "messages": messages, "tools": [LIST_DIR]})
     async with asyncio.timeout(20):
         result = await answer
     return editor.parts(token), result
@@ -104,8 +104,8 @@ async def test_a_marker_of_somebody_else_is_dropped_and_counted() -> None:
 
 
 async def test_a_call_with_broken_arguments_is_one_the_editors_loop_can_answer() -> None:
-    def model(asked: Asked) -> ScriptedAnswer | None:
-        if any(item["type"] == "function_call" for item in asked.items):
+    def model(request: AcceptedRequest) -> ScriptedAnswer | None:
+        if any(item["type"] == "function_call" for item in request.items):
             return None
         return ScriptedAnswer(blocks=(Call("list_dir", '{"path": "/tmp'),))
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.frontends.stdio.stdio_client import Editor, Refusal, said
+from tests.frontends.stdio.stdio_client import Editor, Refusal, join_text
 from tests.frontends.stdio.test_turns import question, text, user
 
 from tollbridge.testing.faults import FaultSettings
@@ -73,7 +73,7 @@ async def test_a_retry_is_reported_before_it_with_its_reason_and_seconds(editor:
     assert all(update["update"] for update in updates)
     order = [note["method"] for note in editor.notes]
     assert order.index("$/wait") < order.index("$/progress")
-    assert "You said" in said(editor.parts(token))
+    assert "You said" in join_text(editor.parts(token))
 
 
 async def test_a_short_retry_changes_only_the_seconds(editor: Editor) -> None:
@@ -204,7 +204,7 @@ async def test_a_generated_image_is_saved_and_shown_in_a_chat(
         await answer
         parts = editor.parts(token)
     [data] = [part["data"] for part in parts if part.get("mimeType") == "image/png"]
-    images = re.findall(r"!\[Image\]\((.*?)\)\n\n`(.*?)`\n\n", said(parts))
+    images = re.findall(r"!\[Image\]\((.*?)\)\n\n`(.*?)`\n\n", join_text(parts))
     if conversation is None:
         assert images == []
         assert not folder.exists()
@@ -221,7 +221,7 @@ async def test_an_embedded_image_of_the_history_is_neither_sent_nor_counted(tmp_
         await editor.greet(imageFolder=str(tmp_path), embedImages=True)
         token, answer = editor.ask("chat", question(gateway, "draw a bridge", key="", conversation="c1"))
         await answer
-        text = said(editor.parts(token))
+        text = join_text(editor.parts(token))
         message = {"role": 2, "content": [{"type": "text", "value": text}]}
         params = question(gateway, "thanks", key="", conversation="c1")
         await editor.request("chat", {**params, "messages": [message, *params["messages"]]})
