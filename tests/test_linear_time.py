@@ -32,8 +32,8 @@ from tollbridge.config.loading import find_lines
 from tollbridge.config.schema import Settings
 from tollbridge.frontends.vscode.codec import decode_marker, encode_models
 from tollbridge.frontends.vscode.images import shorten_images
+from tollbridge.history.arguments import repair_arguments, valid_input
 from tollbridge.history.normalize import normalize_request
-from tollbridge.history.parts import repair_arguments, valid_input
 from tollbridge.protocols import errors as protocol_errors
 from tollbridge.protocols.ai_sdk.state import read_arguments
 from tollbridge.protocols.ai_sdk.stream import LineDecoder
@@ -150,13 +150,13 @@ PATTERNS: dict[str, Use] = {
     "frontends/vscode/codec.py:_TRACEPARENT": FULLMATCH,
     "frontends/vscode/images.py:_EMBEDDED": SUB,
     "frontends/vscode/images.py:_LINK": SUB,
-    "history/parts.py:_MIME": MATCH,
-    "history/parts.py:VALID_NAME": MATCH,
-    "history/parts.py:_INVALID_CHARACTERS": SUB,
-    "history/parts.py:_SPACE": MATCH,
-    "history/parts.py:_complete": SUB,
-    "history/parts.py:_remove_trailing_commas": SUB,
-    "history/parts.py:_STRING": FINDALL,
+    "history/contents.py:_MIME": MATCH,
+    "history/names.py:VALID_NAME": MATCH,
+    "history/names.py:_INVALID_CHARACTERS": SUB,
+    "history/arguments.py:_SPACE": MATCH,
+    "history/arguments.py:_complete": SUB,
+    "history/arguments.py:_remove_trailing_commas": SUB,
+    "history/arguments.py:_STRING": FINDALL,
     "local/process.py:_SECRET_NAME": Use(),
     "local/process.py:LocalModel._last_error": Use("findall", 4096),
     "protocols/ai_sdk/chunks.py:_TOOL_FAILED": MATCH,
@@ -632,11 +632,11 @@ READERS: dict[str, tuple[Case, ...]] = {
     "history/normalize.py:normalize_request": (
         Case(normalize_request, [calls, orphans, texts, same_ids, thoughts]),
     ),
-    "history/parts.py:repair_arguments": (
+    "history/arguments.py:repair_arguments": (
         Case(repair_arguments, TEXTS),
         Case(lambda text: repair_arguments(text, complete=True), TEXTS),
     ),
-    "history/parts.py:valid_input": (Case(valid_input, TEXTS),),
+    "history/arguments.py:valid_input": (Case(valid_input, TEXTS),),
     "protocols/ai_sdk/state.py:read_arguments": (Case(ignoring(read_arguments), TEXTS),),
     "protocols/ai_sdk/stream.py:DataDecoder": decoder(DECODERS["ai-sdk-data"], AI_SDK["ai-sdk-data"] + BYTES),
     "protocols/ai_sdk/stream.py:FullDecoder": decoder(DECODERS["ai-sdk-full"], AI_SDK["ai-sdk-full"] + BYTES),

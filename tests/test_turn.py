@@ -13,7 +13,7 @@ from tests.canned_server import answering, http
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.adapters import Bridge, OpenResponsesStreamAdapter
-from tollbridge.history.parts import INVALID
+from tollbridge.history.arguments import INVALID
 from tollbridge.protocols.anthropic_messages.requests import DEFAULT_MAX_TOKENS
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.faults import FaultSettings

@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tollbridge.history.parts import MISSING_RESULT, Names, valid_input
+from tollbridge.history.arguments import valid_input
+from tollbridge.history.names import Names
+from tollbridge.history.pairing import MISSING_RESULT
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     PACK_MIME,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.history.parts import INVALID, REPAIR_LIMIT, repair_arguments, valid_input
+from tollbridge.history.arguments import INVALID, REPAIR_LIMIT, repair_arguments, valid_input
 from tollbridge.types.text import read_json, write_json
 
 JSON = st.recursive(

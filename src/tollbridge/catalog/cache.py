@@ -12,18 +12,13 @@ from typing import Protocol
 
 import msgspec
 
+from tollbridge.catalog.limits import LIMITS
 from tollbridge.protocols.model_list import Endpoints
 from tollbridge.transport.files import make_folder, make_private, replace_file
 from tollbridge.types.models import Model, Prices
 
 log = logging.getLogger(__name__)
 
-# A larger file (bytes) is not read.
-SIZE_LIMIT = 32 * 1024 * 1024
-# Files in the cache; the oldest are deleted.
-FILE_LIMIT = 32
-# A temporary file older than this (seconds) was left by a process that was killed.
-_TEMPORARY_SECONDS = 60.0
 # Increase it when the fields change: files of another format are not read.
 _FORMAT = 3
 # Bytes of the tag of an API key: enough to tell two keys apart, too few to confirm a guess.
@@ -134,7 +129,7 @@ class CatalogCache:
     def _read(self, path: Path) -> CachedModels | None:
         try:
             with path.open("rb") as file:
-                cached = msgspec.json.decode(file.read(SIZE_LIMIT), type=CachedModels)
+                cached = msgspec.json.decode(file.read(LIMITS.file_size), type=CachedModels)
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             return None
         make_private(path)
@@ -142,10 +137,10 @@ class CatalogCache:
 
     def _trim(self) -> None:
         paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for path in paths[:-FILE_LIMIT]:
+        for path in paths[: -LIMITS.files]:
             path.unlink(missing_ok=True)
         for temporary in self._folder.glob("*.[0-9]*"):
-            if temporary.stat().st_mtime < time.time() - _TEMPORARY_SECONDS:
+            if temporary.stat().st_mtime < time.time() - LIMITS.temporary:
                 temporary.unlink(missing_ok=True)
 
     def _path(self, base_url: str, account: str) -> Path:

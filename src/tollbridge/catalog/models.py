@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tollbridge.catalog.cache import CachedEndpoints, CachedModels, CatalogCache, ModelSource
+from tollbridge.catalog.limits import LIMITS
 from tollbridge.config.schema import Settings, any_matches, matching
 from tollbridge.protocols.model_list import fill_from_endpoints, has_gaps
 from tollbridge.types.errors import BridgeError, InvalidRequest, NotFound, StreamError
@@ -34,17 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A list younger than this (seconds) is not fetched again, except with `refresh`.
-FRESH = 300.0
-# After a failed fetch the gateway is not tried again for this long (seconds), except with `refresh`.
-RETRY = 30.0
-# Lists in memory, one per gateway, account and key.
-LIST_LIMIT = 64
-# Models whose endpoints are fetched in one refresh, and how many at the same time.
-ENRICH_LIMIT = 50
-ENRICH_CONCURRENCY = 8
-# Endpoints are valid for this long (seconds); so is the answer that a gateway has none.
-ENRICH_RETRY = 86_400.0
 # Assumed of a model that neither the gateway nor the settings describe: content is sent, and a rejection
 # shows what the model does not accept.
 _UNKNOWN_MODEL = {"tools": True, "images": True, "files": True, "reasoning": False}
@@ -101,12 +91,12 @@ async def fill_gaps(
 ) -> CachedModels:
     """Complete models with missing fields from their endpoints.
 
-    Uses the cached endpoints of the previous list, and fetches at most `ENRICH_LIMIT` more.
+    Uses the cached endpoints of the previous list, and fetches at most `LIMITS.details` more.
     """
     now = time.time()
     endpoints = dict(previous.endpoints) if previous else {}
     no_endpoints = previous.no_endpoints if previous else None
-    if no_endpoints is None or not 0 <= now - no_endpoints < ENRICH_RETRY:
+    if no_endpoints is None or not 0 <= now - no_endpoints < LIMITS.details_valid:
         due = _models_to_fetch(models, endpoints, now)
         fetched, supported = await _fetch_endpoints(source, key, due, now) if due else ({}, True)
         endpoints |= fetched
@@ -131,8 +121,8 @@ def _models_to_fetch(
     """Return the models with missing fields and no valid endpoints: first the new ones, then the oldest."""
     times = {name: answer.fetched for name, answer in endpoints.items() if now - answer.fetched >= 0}
     incomplete = [model for model in models if has_gaps(model)]
-    due = [model for model in incomplete if now - times.get(model.id, 0.0) > ENRICH_RETRY]
-    return sorted(due, key=lambda model: times.get(model.id, 0.0))[:ENRICH_LIMIT]
+    due = [model for model in incomplete if now - times.get(model.id, 0.0) > LIMITS.details_valid]
+    return sorted(due, key=lambda model: times.get(model.id, 0.0))[: LIMITS.details]
 
 
 async def _fetch_endpoints(
@@ -153,7 +143,7 @@ async def _fetch_endpoints(
         return {}, True
     if first is None:
         return {}, False
-    semaphore = asyncio.Semaphore(ENRICH_CONCURRENCY)
+    semaphore = asyncio.Semaphore(LIMITS.concurrency)
 
     async def fetch(model: Model) -> CachedEndpoints | None:
         async with semaphore:
@@ -221,10 +211,10 @@ class Catalog:
             BridgeError: The fetch failed, and there is no earlier list.
         """
         key, cached = self._find_list(source, account, api_key)
-        if cached is not None and cached.age < FRESH and not refresh:
+        if cached is not None and cached.age < LIMITS.fresh and not refresh:
             return Listing(cached.models, cached.fetched)
         failed, error = self._failures.get(key, (0.0, None))
-        if cached is not None and not refresh and error and time.monotonic() - failed < RETRY:
+        if cached is not None and not refresh and error and time.monotonic() - failed < LIMITS.retry:
             return Listing(cached.models, cached.fetched, error)
         fetch = self._fetches.get(key)
         if fetch is None:
@@ -284,7 +274,7 @@ class Catalog:
 
     def _remember(self, key: int, models: CachedModels) -> None:
         self._lists.pop(key, None)
-        while len(self._lists) >= LIST_LIMIT:
+        while len(self._lists) >= LIMITS.lists:
             oldest = next(iter(self._lists))
             self._lists.pop(oldest)
             self._read_from_disk.discard(oldest)
@@ -338,8 +328,6 @@ _TOKEN_PRICES = {
     "cache_write": "cache_write_mtok",
     "cache_write_long": "cache_write_1h_mtok",
 }
-# More models than gateways list; the cache is cleared then.
-_MODEL_LIMIT = 10_000
 
 
 class PriceLookup:
@@ -376,7 +364,7 @@ class PriceLookup:
             return None
         key = model, base_url
         if key not in self._prices:
-            if len(self._prices) >= _MODEL_LIMIT:
+            if len(self._prices) >= LIMITS.prices:
                 self._prices.clear()
             self._prices[key] = _find_prices(self._snapshot, model, base_url)
         return self._prices[key]

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from tollbridge.catalog.models import Catalog, Listing, filter_models, is_favourite
-from tollbridge.cli.errors import LIST_ADVICE, ConnectionKind, ExplainedError
+from tollbridge.cli.errors import LIST_ADVICE, ConnectionKind, ExplainedError, explain
 from tollbridge.cli.options import ConnectionOptions
 from tollbridge.cli.terminal import one_line
 from tollbridge.clients.ai_sdk import UiStreamClient
@@ -148,9 +148,8 @@ class Session(msgspec.Struct, frozen=True):
         self._explain(error).show()
 
     def _explain(self, error: BridgeError, advice: Mapping[Kind, str] = {}) -> ExplainedError:
-        return ExplainedError(
-            error, self.kind, advice, base_url=self.account.base_url, arguments=self.arguments
-        )
+        place = {"base_url": self.account.base_url, "arguments": self.arguments}
+        return ExplainedError(explain(error, self.kind, advice, **place))
 
 
 def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> GatewayChoice:

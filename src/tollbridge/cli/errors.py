@@ -94,26 +94,7 @@ CONNECTION_ADVICE: dict[ConnectionKind, dict[Kind, str]] = {
 
 
 class ExplainedError(click.ClickException):
-    """An error with the advice for its kind of connection. Click prints it and exits with code 1.
-
-    Args:
-        error: The error.
-        connection_kind: How the command is connected.
-        advice: The advice of this command, for the kinds of errors where it differs.
-        base_url: The URL of the gateway, if it is known.
-        arguments: The options that select the gateway, for the commands in the advice.
-    """
-
-    def __init__(
-        self,
-        error: BridgeError,
-        connection_kind: ConnectionKind,
-        advice: Mapping[Kind, str] = {},
-        *,
-        base_url: str = "",
-        arguments: str = "",
-    ) -> None:
-        super().__init__(explain(error, connection_kind, advice, base_url=base_url, arguments=arguments))
+    """An error with the text of `explain`. Click prints it and exits with code 1."""
 
     def show(self, file: object = None) -> None:  # noqa: ARG002 (the signature is click's)
         click.echo(wrap_line(f"Error: {self.message}", sys.stderr), err=True)
@@ -121,7 +102,7 @@ class ExplainedError(click.ClickException):
 
 def print_error(error: BridgeError) -> None:
     """Print the error and the advice on standard error."""
-    ExplainedError(error, "openresponses").show()
+    ExplainedError(explain(error)).show()
 
 
 def explain(

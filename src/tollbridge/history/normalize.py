@@ -7,16 +7,10 @@ from itertools import groupby, pairwise
 
 import msgspec
 
-from tollbridge.history.parts import (
-    Changes,
-    Names,
-    calls_as_text,
-    pair_results,
-    results_as_text,
-    system_as_user,
-    valid_content,
-    valid_input,
-)
+from tollbridge.history.arguments import valid_input
+from tollbridge.history.contents import Changes, valid_content
+from tollbridge.history.names import Names
+from tollbridge.history.pairing import calls_as_text, pair_results, results_as_text, system_as_user
 from tollbridge.history.reasoning import drop_stale_reasoning, is_question, select_reasoning
 from tollbridge.types.messages import (
     ChatRequest,

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tollbridge.history.parts import Changes
+from tollbridge.history.contents import Changes
 from tollbridge.types.events import Corrected, Event, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
 from tollbridge.types.messages import (
     PACK_MIME,
