@@ -565,7 +565,7 @@ async def test_the_stdio_server_reports_a_miss_in_the_result_and_in_the_log(gate
     ]
     usages: list[tuple[int, int]] = []
     async with Editor() as editor, asyncio.timeout(60):
-        await editor.greet()
+        await editor.initialize()
         params = {"account": {"baseUrl": gateway.url}, "model": DEMO, "tools": tools}
         await editor.request("models", {"account": params["account"]})
         for _ in range(30):

@@ -233,7 +233,7 @@ async def test_a_key_the_editor_gives_is_sent_and_found_nowhere_else(
 ) -> None:
     account = {"baseUrl": server.url, "apiKey": KEY}
     async with Editor(env=machine.env) as editor, watched(editor.process.pid) as seen:
-        await editor.greet(record=str(machine.folder / "tapes"))
+        await editor.initialize(record=str(machine.folder / "tapes"))
         await editor.request("models", {"account": account})
         for text in ("hello", "refuse", "break", "wait"):
             messages = [{"role": 1, "content": [{"type": "text", "value": text}]}]

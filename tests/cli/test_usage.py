@@ -46,7 +46,7 @@ def at(day: str, model: str = "m", usage: Usage = Usage(100, 10, 110, 50), **fie
 async def test_the_editors_requests_are_priced(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "lists")}
     async with Gateway(api_key="k") as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         account = {"baseUrl": gateway.url, "apiKey": "k", "id": "a-1"}
         await editor.request("models", {"account": account})
         for text in ("hello", "fault:disconnect", "fault:cache-writes"):

@@ -87,7 +87,7 @@ class Editor:
         async with asyncio.timeout(PATIENCE):
             return await answer
 
-    async def greet(self, **settings: Any) -> Any:
+    async def initialize(self, **settings: Any) -> Any:
         return await self.request("initialize", {"protocolVersion": 1, "settings": settings})
 
     def parts(self, token: int | str) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 @pytest.fixture
 async def editor() -> AsyncIterator[Editor]:
     async with Editor() as running:
-        await running.greet()
+        await running.initialize()
         yield running
 
 

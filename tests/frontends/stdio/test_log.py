@@ -37,7 +37,7 @@ async def test_the_error_message_of_a_gateway_is_sent_to_the_editor_and_not_logg
     params = {"model": "m", "messages": [{"role": 1, "content": [{"type": "text", "value": SECRET}]}]}
     refusal = refusing(400, {"error": {"message": message, "code": code}})
     async with serving(refusal) as port, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         with pytest.raises(Refusal, match=SECRET):
             await editor.request("chat", {"account": {"baseUrl": f"http://127.0.0.1:{port}/v1"}, **params})
     assert SECRET not in editor.stderr

@@ -62,7 +62,7 @@ def question(base_url: str, text: str = "hello") -> dict[str, Any]:
 async def test_the_file_and_the_editor_choose_the_models_together(env: dict[str, str]) -> None:
     write_config(env, 'favourites = ["*/plain"]\n[models.plain]\ncontext_window = 9000\n')
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet(models={"*/plain": {"context_window": 1, "name": "Small"}}, deny=["*/none"])
+        await editor.initialize(models={"*/plain": {"context_window": 1, "name": "Small"}}, deny=["*/none"])
         account = {"baseUrl": gateway.url}
         models = (await editor.ask("models", {"account": account})[1])["models"]
         assert [(model["name"], model["contextWindow"]) for model in models] == [
@@ -77,7 +77,7 @@ async def test_the_file_and_the_editor_choose_the_models_together(env: dict[str,
 async def test_options_of_the_settings_reach_the_gateway(env: dict[str, str]) -> None:
     write_config(env, '[models."*".provider_options.gateway]\norder = ["bedrock"]\n')
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet(models={"*": {"provider_options": {"gateway": {"caching": "auto"}}}})
+        await editor.initialize(models={"*": {"provider_options": {"gateway": {"caching": "auto"}}}})
         await editor.ask("chat", question(gateway.url))[1]
         sent = gateway.requests[-1].body
     assert sent["providerOptions"] == {"gateway": {"caching": "auto", "order": ["bedrock"]}}
@@ -88,7 +88,7 @@ async def test_an_error_in_the_file_is_reported_and_its_correction_is_used_at_on
 ) -> None:
     write_config(env, "\nidel = 3\n")
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         with pytest.raises(Refusal, match=r"idel: unknown setting.*config\.toml, line 2"):
             await editor.ask("chat", question(gateway.url))[1]
         write_config(env)
@@ -98,7 +98,7 @@ async def test_an_error_in_the_file_is_reported_and_its_correction_is_used_at_on
 async def test_a_file_that_is_changed_counts_from_the_next_request_on(env: dict[str, str]) -> None:
     write_config(env)
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         await editor.ask("chat", question(gateway.url))[1]
         assert "providerOptions" not in gateway.requests[-1].body
         write_config(env, '[models."*".provider_options.gateway]\norder = ["bedrock"]\n')
@@ -112,7 +112,7 @@ async def test_a_file_that_is_changed_counts_from_the_next_request_on(env: dict[
 async def test_repairs_are_counted_for_the_editor(env: dict[str, str]) -> None:
     write_config(env)
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         params = question(gateway.url)
         orphan = {"type": "toolResult", "callId": "c", "content": [{"type": "text", "value": "42"}]}
         params["messages"].append({"role": 1, "content": [orphan]})
@@ -124,7 +124,7 @@ async def test_repairs_are_counted_for_the_editor(env: dict[str, str]) -> None:
 async def test_a_profile_that_doctor_writes_counts_from_the_next_request_on(env: dict[str, str]) -> None:
     write_config(env)
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         params = question(gateway.url)
         params["messages"].insert(0, {"role": 3, "content": [{"type": "text", "value": "You are a bridge."}]})
         await editor.ask("chat", params)[1]
@@ -138,7 +138,7 @@ async def test_a_profile_that_doctor_writes_counts_from_the_next_request_on(env:
 async def test_turns_are_recorded_where_the_editor_says_so(env: dict[str, str], tmp_path: Path) -> None:
     write_config(env)
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet(record=str(tmp_path / "tapes"))
+        await editor.initialize(record=str(tmp_path / "tapes"))
         await editor.ask("chat", question(gateway.url, f"think of {KEY}"))[1]
     (path,) = (tmp_path / "tapes").iterdir()
     recording = read_recording(path)
@@ -176,7 +176,7 @@ async def test_accounts_at_once_are_never_mixed(env: dict[str, str]) -> None:
         listening() as (two, heard_by_two),
         Editor(env=env) as editor,
     ):
-        await editor.greet()
+        await editor.initialize()
         requests = []
         for number in range(100):
             name = f"key-{number % 5}-{number % 2}"
@@ -203,7 +203,7 @@ async def answered(editor: Editor, params: dict[str, Any]) -> str:
 async def test_every_request_is_in_the_ledger_once_with_how_it_ended(env: dict[str, str]) -> None:
     write_config(env)
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         texts = ["hello" if number % 3 else "fault:failed" for number in range(60)]
         answers = await asyncio.gather(*(answered(editor, question(gateway.url, text)) for text in texts))
         number, stopped = editor.ask("chat", question(gateway.url, "fault:slow"))
@@ -230,7 +230,7 @@ async def test_a_sidecar_killed_amid_two_hundred_requests_loses_none(env: dict[s
                 half.set()
 
         async with editor:
-            await editor.greet()
+            await editor.initialize()
             turns = [asyncio.ensure_future(turn(number)) for number in range(count)]
             await asyncio.wait_for(half.wait(), 60)
             editor.process.send_signal(signal.SIGKILL)
@@ -249,7 +249,7 @@ async def test_a_sidecar_killed_amid_two_hundred_requests_loses_none(env: dict[s
     # And no request is there twice.
     assert arrived <= outcomes.total() <= count
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         await editor.ask("chat", question(gateway.url))[1]
     assert Counter(row.outcome for row in rows(env)) == outcomes + Counter({"completed": 1})
 
@@ -259,10 +259,10 @@ async def test_two_keys_at_one_gateway_do_not_share_a_list_after_a_restart(env: 
     async with Gateway(api_key=KEY) as gateway:
         right = {"baseUrl": gateway.url, "apiKey": KEY, "id": "a-1"}
         async with Editor(env=env) as editor:
-            await editor.greet()
+            await editor.initialize()
             assert (await editor.request("models", {"account": right}))["models"]
         async with Editor(env=env) as editor:
-            await editor.greet()
+            await editor.initialize()
             for wrong in (
                 {**right, "apiKey": "other", "id": "a-2"},
                 {"baseUrl": gateway.url, "apiKey": "other"},
@@ -271,14 +271,14 @@ async def test_two_keys_at_one_gateway_do_not_share_a_list_after_a_restart(env: 
                     await editor.request("models", {"account": wrong})
                 assert refusal.value.data["kind"] == "authentication"
     async with Editor(env=env) as editor:  # without a gateway: from the disk
-        await editor.greet()
+        await editor.initialize()
         assert (await editor.request("models", {"account": right}))["models"]
 
 
 async def test_usage_is_recorded_for_the_id_of_an_account(env: dict[str, str]) -> None:
     write_config(env)
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         for account_id in ("a-1", None):
             chat = question(gateway.url)
             chat["account"]["id"] = account_id
@@ -294,7 +294,7 @@ async def test_usage_is_recorded_for_the_id_of_an_account(env: dict[str, str]) -
 async def test_a_failed_and_repeated_request_is_incomplete_in_the_usage(env: dict[str, str]) -> None:
     write_config(env)
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         with pytest.raises(Refusal):
             await editor.request("chat", question(gateway.url, "fault:disconnect"))
         await editor.request("chat", question(gateway.url, "fault:cache-writes"))
@@ -306,7 +306,7 @@ async def test_a_failed_and_repeated_request_is_incomplete_in_the_usage(env: dic
 async def test_a_budget_of_the_editor_refuses_a_request_until_the_user_allows_it(env: dict[str, str]) -> None:
     write_config(env)
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet(budgets={"day": 0.01})
+        await editor.initialize(budgets={"day": 0.01})
         await editor.ask("chat", question(gateway.url, "long 3000"))[1]
         with pytest.raises(Refusal) as caught:
             await editor.ask("chat", question(gateway.url))[1]

@@ -38,7 +38,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 @pytest.fixture
 async def editor() -> AsyncIterator[Editor]:
     async with Editor() as running:
-        await running.greet()
+        await running.initialize()
         yield running
     assert KEY not in running.stderr
     assert "Traceback" not in running.stderr
@@ -271,7 +271,7 @@ async def test_counts_are_answered_while_a_chat_streams(editor: Editor, gateway:
 
 async def test_closing_the_editor_hangs_up(gateway: Gateway) -> None:
     async with Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         token, _ = editor.ask("chat", question(gateway, "slow long 2000"))
         await editor.until_part(token)
         editor.close_stdin()
@@ -406,7 +406,7 @@ async def test_the_profile_that_doctor_wrote_is_used(tmp_path: Path) -> None:
     async with Gateway(scenario="picky") as gateway:
         save_profile(gateway.url, "tollbridge/demo", quirks, folder=tmp_path / "profiles")
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-            await editor.greet()
+            await editor.initialize()
             await talk(editor, question(gateway, "Hello", key=""))
         assert [arrival.status for arrival in gateway.requests] == [200]
 
@@ -420,7 +420,7 @@ async def test_a_gateway_known_to_count_is_asked_how_long_a_new_conversation_is(
         if known:
             save_profile(gateway.url, "tollbridge/demo", Quirks(), folder=tmp_path / "profiles")
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-            await editor.greet(**({} if wanted is None else {"countAtGateway": wanted}))
+            await editor.initialize(**({} if wanted is None else {"countAtGateway": wanted}))
             first = question(gateway, "Hello there, " * 50, key="")
             parts, _ = await talk(editor, first)
             again = [*first["messages"], {"role": 2, "content": parts[:-1]}, user(text("And then?"))]
@@ -437,7 +437,7 @@ async def test_an_invalid_profile_is_logged_and_ignored(tmp_path: Path) -> None:
         path.parent.mkdir()
         path.write_text("system = 'emperor'")
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-            await editor.greet()
+            await editor.initialize()
             await talk(editor, question(gateway, "Hello", key=""))
     assert str(path) in editor.stderr
 

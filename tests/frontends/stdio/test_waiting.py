@@ -44,7 +44,7 @@ class Rejections:
 @pytest.fixture
 async def editor() -> AsyncIterator[Editor]:
     async with Editor() as running:
-        await running.greet()
+        await running.initialize()
         yield running
 
 
@@ -171,7 +171,7 @@ async def test_costs_are_added_up_for_the_conversation_and_for_today(editor: Edi
 async def test_the_cost_is_reported_as_credits_only_if_the_user_wants_it(enabled: bool) -> None:
     """A credit is a cent, and VS Code counts in billionths of it."""
     async with Editor() as editor, Gateway() as gateway:
-        await editor.greet(reportCredits=enabled)
+        await editor.initialize(reportCredits=enabled)
         await editor.request("models", {"account": {"baseUrl": gateway.url}})
         token, result = await ask(editor, gateway)
         usage = json.loads(base64.b64decode(editor.parts(token)[-1]["data"]))
@@ -183,7 +183,7 @@ async def test_the_cost_is_reported_as_credits_only_if_the_user_wants_it(enabled
 
 async def test_budgets_are_part_of_the_usage() -> None:
     async with Editor() as editor:
-        await editor.greet(budgets={"day": 5})
+        await editor.initialize(budgets={"day": 5})
         [budget] = (await editor.request("usage"))["budgets"]
     assert budget["name"] == "daily budget"
     assert Decimal(budget["limit"]) == 5
@@ -198,7 +198,7 @@ async def test_a_generated_image_is_saved_and_shown_in_a_chat(
     """Other extensions get only the data: they do not expect a text about it."""
     folder = tmp_path / "images"
     async with Editor() as editor, Gateway() as gateway:
-        await editor.greet(imageFolder=str(folder), embedImages=embed)
+        await editor.initialize(imageFolder=str(folder), embedImages=embed)
         params = question(gateway, "draw a bridge", key="", conversation=conversation)
         token, answer = editor.ask("chat", params)
         await answer
@@ -218,7 +218,7 @@ async def test_a_generated_image_is_saved_and_shown_in_a_chat(
 
 async def test_an_embedded_image_of_the_history_is_neither_sent_nor_counted(tmp_path: Path) -> None:
     async with Editor() as editor, Gateway() as gateway:
-        await editor.greet(imageFolder=str(tmp_path), embedImages=True)
+        await editor.initialize(imageFolder=str(tmp_path), embedImages=True)
         token, answer = editor.ask("chat", question(gateway, "draw a bridge", key="", conversation="c1"))
         await answer
         text = join_text(editor.parts(token))
