@@ -156,7 +156,7 @@ async def test_a_hundred_concurrent_slow_streams_are_valid(client: Client) -> No
 
 def _make_body(prompt: str) -> dict[str, Any]:
     fields = dict(PROMPTS[prompt])
-    return {"given": fields.pop("input"), **fields}
+    return {"input_value": fields.pop("input"), **fields}
 
 
 def _without_ids(response: dict[str, Any]) -> dict[str, Any]:
