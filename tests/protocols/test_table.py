@@ -94,9 +94,9 @@ def references(value: object) -> list[Lazy]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
 def test_everything_that_a_descriptor_names_exists(protocol: Protocol) -> None:
-    found = references(protocol)
-    assert found
-    for reference in found:
+    lazy_references = references(protocol)
+    assert lazy_references
+    for reference in lazy_references:
         assert reference.load() is not None, reference.path
 
 

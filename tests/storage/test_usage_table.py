@@ -176,6 +176,6 @@ def test_only_old_lock_files_of_dead_processes_are_deleted(table: UsageTable, pa
     path.with_name("other.db-alive-killed").touch()
     os.utime(path.with_name("other.db-alive-killed"), (old, old))
     table.mark_interrupted()
-    left = {found.name for found in path.parent.glob("*-alive-*")}
+    left = {file.name for file in path.parent.glob("*-alive-*")}
     assert left == {"store.db-alive-young", f"store.db-alive-{living.name}", "other.db-alive-killed"}
     living.release()

@@ -21,15 +21,13 @@ from tollbridge.compat.profiles import forget_lessons, profile_file, save_profil
 from tollbridge.doctor.examination import STEPS, TYPICAL_REQUESTS, Examination, Step
 from tollbridge.doctor.session import Verdict
 from tollbridge.protocols import all_protocols
+from tollbridge.storage.database import StoreUnusable
+from tollbridge.storage.tracker import BillingAccount
 from tollbridge.transport.files import database_file
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
-
-
-from tollbridge.storage.database import StoreUnusable
-from tollbridge.storage.tracker import BillingAccount
 
 _MARKS: dict[Verdict, tuple[str, str]] = {
     "well": ("✓", "green"),
@@ -37,9 +35,6 @@ _MARKS: dict[Verdict, tuple[str, str]] = {
     "unproven": ("?", "yellow"),
     "unknown": ("–", "dim"),
 }
-
-
-_SKIPPED_TITLE = "All other steps"
 
 
 class Checklist:
@@ -76,7 +71,7 @@ class Checklist:
             if self._has_skipped:
                 return
             self._has_skipped = True
-            step = msgspec.structs.replace(step, title=_SKIPPED_TITLE)
+            step = msgspec.structs.replace(step, title="All other steps")
         if step.finding is None:
             if self._status is not None:
                 self._status.update(f"{step.title}…")
@@ -192,11 +187,9 @@ def _conclusion(examination: Examination, path: Path | None) -> str:
     if not examination.can_chat:
         return f"Chat does not work ({requests}). No profile saved."
     server = f" with {examination.server.name}" if examination.server else ""
-    profile = (
-        f"Profile saved to {path}"
-        if path
-        else "No profile saved: this temporary server stops when the command exits."
-    )
+    profile = "No profile saved: this temporary server stops when the command exits."
+    if path is not None:
+        profile = f"Profile saved to {path}"
     return f"Chat works{server} ({requests}). {profile}"
 
 
