@@ -63,7 +63,7 @@ def compare(
 def find_ratio(read: Callable[[Any], object], make: Pump, limit: int = MAX_SIZE) -> tuple[int, float]:
     """Return a size, and how much longer an input of twice this size takes than one of this size.
 
-    The ratio is 1 if an input of `limit` characters takes no measurable time.
+    The ratio is 1 if an input of `limit` characters needs no measurable time.
     """
     with _without_collections():
         size = min(_FIRST_SIZE, limit // 2)
@@ -150,7 +150,7 @@ def _flatten(value: object) -> list[re.Pattern[Any]]:
         return [value]
     if isinstance(value, dict):
         value = tuple(value.values())
-    return [found for item in value for found in _flatten(item)] if isinstance(value, tuple | list) else []
+    return [leaf for item in value for leaf in _flatten(item)] if isinstance(value, tuple | list) else []
 
 
 # --- Inputs that can make a pattern slow ---

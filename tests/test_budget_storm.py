@@ -151,7 +151,7 @@ async def test_a_budget_holds_for_concurrent_requests_of_several_processes(tmp_p
         # requests of the storm were refused while the others had reserved more than they used.
         assert read_budget(tmp_path).reserved == 0
         results.append(await run_worker("worker-5", gateway.url, tmp_path, requests=300, concurrency=10))
-        # Refusals take no time, so the fifth can have used up its requests while the last ones that were sent
+        # Refusals are fast, so the fifth can have used up its requests while the last ones that were sent
         # still hold reservations. The sixth sends one request after the other.
         results.append(await run_worker("worker-6", gateway.url, tmp_path, requests=60, concurrency=1))
         charged = spending.add_up(gateway.counted)

@@ -449,10 +449,10 @@ async def test_openai_is_asked_for_its_diagnosis_of_the_previous_response() -> N
             results = [await engine.create(ChatRequest(model=model, **fields), account) for model in models]
             await engine.create(ChatRequest(model="openai/gpt-5.6", messages=fields["messages"]), account)
         bodies = [request.body for request in gateway.requests if request.path == "/v1/responses"]
-    asked = [body.get("prompt_cache_options") for body in bodies]
+    options = [body.get("prompt_cache_options") for body in bodies]
     # The first request has nothing to compare with, older models do not accept the field, and without a
     # conversation it is not known which response came before.
-    assert asked == [None, {"comparison_response_id": "resp_7"}, None, None]
+    assert options == [None, {"comparison_response_id": "resp_7"}, None, None]
     report = results[1].cache
     assert report is not None
     assert (report.kind, report.source) == ("option", "gateway")
@@ -507,10 +507,10 @@ async def test_a_server_that_rejects_the_question_is_not_asked_again(gateway: Ga
         account = Account("test", strict.url, "anthropic-messages", "none")
         async with Engine.open(Settings()) as engine:
             await Conversation(engine, account).send_many(3)
-        asked = [
+        options = [
             "diagnostics" in request.body for request in strict.requests if request.path == "/v1/messages"
         ]
-    assert asked == [True, False, False, False]
+    assert options == [True, False, False, False]
 
 
 # --- Forwarded requests ---
@@ -557,7 +557,7 @@ async def test_the_stdio_server_reports_a_miss_in_the_result_and_in_the_log(gate
     ]
     usages: list[tuple[int, int]] = []
     async with Editor() as editor, asyncio.timeout(60):
-        await editor.greet()
+        await editor.initialize()
         params = {"account": {"baseUrl": gateway.url}, "model": DEMO, "tools": tools}
         await editor.request("models", {"account": params["account"]})
         for _ in range(30):

@@ -21,15 +21,17 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def block(page: str, language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
-    return str(found)
+    (example,) = re.findall(
+        rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE
+    )
+    return str(example)
 
 
-async def run(program: str, **given: Any) -> dict[str, Any]:
+async def run(program: str, **names: Any) -> dict[str, Any]:
     """Run a program of a guide, which may wait for things, with the names it takes for granted."""
     wrapped = f"async def _program():\n{textwrap.indent(program, '    ')}\n    return locals()"
-    exec(wrapped, given)
-    named: dict[str, Any] = await given["_program"]()
+    exec(wrapped, names)
+    named: dict[str, Any] = await names["_program"]()
     return named
 
 

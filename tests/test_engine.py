@@ -162,8 +162,8 @@ async def test_models_are_filtered_by_the_settings_and_known_to_turns() -> None:
             account = await engine.account()
             assert DEMO in models
             assert "tollbridge/plain" not in models
-            found = FrontEnd(engine).find_model(DEMO, account)
-            assert found is not None
+            listed_model = FrontEnd(engine).find_model(DEMO, account)
+            assert listed_model is not None
             assert FrontEnd(engine).find_model("nobody/nothing", account) is None
 
 

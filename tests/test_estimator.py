@@ -79,17 +79,17 @@ def test_an_answer_in_the_history_has_its_reported_tokens() -> None:
 
 def test_a_context_length_error_calibrates() -> None:
     estimator = HybridTokenEstimator()
-    asked = request(MESSAGES)
-    assert estimator.refused(asked, ContextTooLong("too long", tokens=200_123, limit=200_000))
-    assert estimator.estimate_request(asked).tokens == 200_123
+    chat_request = request(MESSAGES)
+    assert estimator.refused(chat_request, ContextTooLong("too long", tokens=200_123, limit=200_000))
+    assert estimator.estimate_request(chat_request).tokens == 200_123
 
 
 def test_a_context_length_error_with_only_the_limit_gives_a_lower_bound() -> None:
     estimator = HybridTokenEstimator()
-    asked, text = request(MESSAGES), estimator.estimate_text(MODEL, PROSE)
-    first = estimator.estimate_request(asked)
-    assert estimator.refused(asked, ContextTooLong("too long", limit=8000))
-    estimate = estimator.estimate_request(asked)
+    chat_request, text = request(MESSAGES), estimator.estimate_text(MODEL, PROSE)
+    first = estimator.estimate_request(chat_request)
+    assert estimator.refused(chat_request, ContextTooLong("too long", limit=8000))
+    estimate = estimator.estimate_request(chat_request)
     assert (estimate.tokens, estimate.method) == (8001, "estimated")
     assert sum(part.tokens for part in estimate.parts) == 8001
     assert estimator.estimate_request(request((*MESSAGES, user("Go on.")))).tokens >= 8001
@@ -97,12 +97,12 @@ def test_a_context_length_error_with_only_the_limit_gives_a_lower_bound() -> Non
     assert estimator.accuracy() == []
     assert estimator.estimate_text(MODEL, PROSE) == text
     assert estimator.estimate_request(request((user("Another"), *MESSAGES))).tokens < 1.2 * first.tokens
-    assert not estimator.refused(asked, ContextTooLong("too long"))
-    assert not estimator.refused(asked, ContextTooLong("too long", limit=8000))
+    assert not estimator.refused(chat_request, ContextTooLong("too long"))
+    assert not estimator.refused(chat_request, ContextTooLong("too long", limit=8000))
     # A later measurement replaces the lower bound.
-    truth = hidden_count(asked)
-    assert estimator.calibrate_request(asked, Usage(truth))
-    assert estimator.estimate_request(asked).tokens == truth
+    truth = hidden_count(chat_request)
+    assert estimator.calibrate_request(chat_request, Usage(truth))
+    assert estimator.estimate_request(chat_request).tokens == truth
 
 
 def test_a_limit_exceeded_only_by_the_output_is_not_learned() -> None:
@@ -119,21 +119,21 @@ def test_a_limit_exceeded_only_by_the_output_is_not_learned() -> None:
 
 def test_a_token_count_response_is_accepted_if_it_is_plausible() -> None:
     estimator = HybridTokenEstimator()
-    asked = request(MESSAGES, TOOLS)
-    truth = hidden_count(asked)
+    chat_request = request(MESSAGES, TOOLS)
+    truth = hidden_count(chat_request)
     for nonsense in (-1, 0, 1, 100 * truth):
-        assert not estimator.counted(asked, nonsense)
-    assert estimator.estimate_request(asked).method == "estimated"
-    assert estimator.counted(asked, truth)
-    assert estimator.estimate_request(asked).tokens == truth
+        assert not estimator.counted(chat_request, nonsense)
+    assert estimator.estimate_request(chat_request).method == "estimated"
+    assert estimator.counted(chat_request, truth)
+    assert estimator.estimate_request(chat_request).tokens == truth
 
 
 def test_a_token_count_response_does_not_affect_the_accuracy() -> None:
     estimator = HybridTokenEstimator()
-    asked = request(MESSAGES, TOOLS)
-    estimator.counted(asked, hidden_count(asked))
+    chat_request = request(MESSAGES, TOOLS)
+    estimator.counted(chat_request, hidden_count(chat_request))
     assert estimator.accuracy() == []
-    estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+    estimator.calibrate_request(chat_request, Usage(hidden_count(chat_request)))
     (accuracy,) = estimator.accuracy()
     assert accuracy.requests == 1
 
@@ -144,18 +144,18 @@ def test_a_token_count_response_does_not_affect_the_accuracy() -> None:
 )
 def test_preflight_compares_the_prompt_with_the_window(window: int | None, verdict: str) -> None:
     estimator = HybridTokenEstimator()
-    asked = request(MESSAGES)
-    estimator.refused(asked, ContextTooLong("too long", tokens=1000))
-    preflight = estimator.preflight(asked, window)
+    chat_request = request(MESSAGES)
+    estimator.refused(chat_request, ContextTooLong("too long", tokens=1000))
+    preflight = estimator.preflight(chat_request, window)
     assert preflight.verdict == verdict
     assert (preflight.warning is not None) == (verdict in ("near", "over"))
 
 
 def test_the_warning_has_the_tokens_and_the_limit() -> None:
     estimator = HybridTokenEstimator()
-    asked = request(MESSAGES)
-    estimator.refused(asked, ContextTooLong("too long", tokens=190_000))
-    near, over = (estimator.preflight(asked, window).warning for window in (200_000, 180_000))
+    chat_request = request(MESSAGES)
+    estimator.refused(chat_request, ContextTooLong("too long", tokens=190_000))
+    near, over = (estimator.preflight(chat_request, window).warning for window in (200_000, 180_000))
     assert near == "The prompt uses about 190,000 of 200,000 tokens (95 %)."
     assert over == "The prompt uses about 190,000 tokens, more than the limit of 180,000."
 
@@ -220,21 +220,21 @@ def test_the_revision_changes_only_when_counts_change(tmp_path: Path) -> None:
     with open_estimator(tmp_path / "store.db") as one, open_estimator(tmp_path / "store.db") as other:
         for model in (MODEL, "openai/gpt-5"):
             one.estimate_text(model, PROSE)
-        asked = request(MESSAGES)
-        one.estimate_request(asked)
+        chat_request = request(MESSAGES)
+        one.estimate_request(chat_request)
         before = one.revision
         with open_store(tmp_path / "store.db") as store:
             store.tokens.commit(LedgerChanges(outcomes=[("m", "hybrid", 1, 1, 1, "")]))
-        one.estimate_request(asked)
+        one.estimate_request(chat_request)
         assert one.revision == before
         # Learning overheads does not change exact counts.
-        exact = msgspec.structs.replace(asked, model="openai/gpt-5")
+        exact = msgspec.structs.replace(chat_request, model="openai/gpt-5")
         other.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
         one.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
-        one.estimate_request(asked)
+        one.estimate_request(chat_request)
         assert one.revision == before
-        other.calibrate_request(asked, Usage(hidden_count(asked)))
-        one.estimate_request(asked)
+        other.calibrate_request(chat_request, Usage(hidden_count(chat_request)))
+        one.estimate_request(chat_request)
         assert one.revision > before
 
 
@@ -242,29 +242,31 @@ def test_the_revision_changes_only_when_counts_change(tmp_path: Path) -> None:
 def test_a_locked_database_loses_one_calibration_and_delays_no_estimate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, asked = tmp_path / "store.db", request(MESSAGES)
+    path, chat_request = tmp_path / "store.db", request(MESSAGES)
     create_database(path)
     with open_estimator(path, Limits(busy_timeout=0.3)) as estimator:
         with locked(path), ThreadPoolExecutor(1) as threads, caplog.at_level(logging.WARNING):
-            learning = threads.submit(estimator.calibrate_request, asked, Usage(hidden_count(asked)))
+            learning = threads.submit(
+                estimator.calibrate_request, chat_request, Usage(hidden_count(chat_request))
+            )
             while not learning.done():
                 started = time.monotonic()
-                assert estimator.estimate_request(asked).method == "estimated"
+                assert estimator.estimate_request(chat_request).method == "estimated"
                 assert time.monotonic() - started < 0.2
         assert "calibration from this request was not saved" in caplog.text
         # The database is still usable, for this process and the next.
-        assert estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+        assert estimator.calibrate_request(chat_request, Usage(hidden_count(chat_request)))
     with open_estimator(path) as again:
-        assert again.estimate_request(asked).method == "actual"
+        assert again.estimate_request(chat_request).method == "actual"
 
 
 def test_the_timeout_of_writes_can_be_set(tmp_path: Path) -> None:
-    path, asked = tmp_path / "store.db", request(MESSAGES)
+    path, chat_request = tmp_path / "store.db", request(MESSAGES)
     create_database(path)
     with open_estimator(path, timeout=0.0) as estimator:
         started = time.monotonic()
         with locked(path):
-            estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+            estimator.calibrate_request(chat_request, Usage(hidden_count(chat_request)))
         assert time.monotonic() - started < 5  # the default is 10 seconds
 
 
@@ -327,7 +329,7 @@ def test_warm_loads_the_vocabularies_of_models() -> None:
 
 
 def test_threads_can_share_an_estimator(tmp_path: Path) -> None:
-    asked = [request([user(f"Question {number}. {PROSE}")]) for number in range(40)]
+    chat_requests = [request([user(f"Question {number}. {PROSE}")]) for number in range(40)]
     with open_estimator(tmp_path / "store.db") as estimator:
 
         def calibrate(item: ChatRequest) -> bool:
@@ -335,8 +337,8 @@ def test_threads_can_share_an_estimator(tmp_path: Path) -> None:
             return estimator.calibrate_request(item, Usage(hidden_count(item)))
 
         with ThreadPoolExecutor(8) as threads:
-            assert all(threads.map(calibrate, asked))
-        assert {estimator.estimate_request(item).method for item in asked} == {"actual"}
+            assert all(threads.map(calibrate, chat_requests))
+        assert {estimator.estimate_request(item).method for item in chat_requests} == {"actual"}
         [accuracy] = estimator.accuracy()
         assert accuracy.requests == 40
 
@@ -348,9 +350,9 @@ def test_counted_content_is_not_kept_in_memory() -> None:
     try:
         for turn in range(30):
             picture = DataPart(bytes(2_000_000), "image/png")
-            asked = request([Message(Role.USER, (picture, TextPart(f"turn {turn}")))])
-            estimator.estimate_request(asked)
-            estimator.calibrate_request(asked, Usage(1_000))
+            chat_request = request([Message(Role.USER, (picture, TextPart(f"turn {turn}")))])
+            estimator.estimate_request(chat_request)
+            estimator.calibrate_request(chat_request, Usage(1_000))
             before = before or tracemalloc.get_traced_memory()[0]
         assert tracemalloc.get_traced_memory()[0] - before < 4_000_000
     finally:
@@ -358,9 +360,11 @@ def test_counted_content_is_not_kept_in_memory() -> None:
 
 
 def test_the_name_of_a_provider_can_be_any_text(tmp_path: Path) -> None:
-    asked = ChatRequest(model="hidden/model", messages=(Message(Role.USER, (TextPart("Hello. " * 50),)),))
+    chat_request = ChatRequest(
+        model="hidden/model", messages=(Message(Role.USER, (TextPart("Hello. " * 50),)),)
+    )
     with open_estimator(tmp_path / "store.db") as estimator:
-        tokens = estimator.estimate_request(asked).tokens + 1
+        tokens = estimator.estimate_request(chat_request).tokens + 1
         for provider in ("a\nb", "\ud800", "x" * 100_000, ""):
-            assert estimator.calibrate_request(asked, Usage(tokens), provider=provider)
-        assert estimator.estimate_request(asked).tokens == tokens
+            assert estimator.calibrate_request(chat_request, Usage(tokens), provider=provider)
+        assert estimator.estimate_request(chat_request).tokens == tokens

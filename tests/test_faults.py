@@ -84,7 +84,7 @@ MIDWAY = {
     *("disconnect", "error-event", "error-event-flat", "failed", "garbage", "no-terminal"),
     *("oversized-frame", "reset", "stall"),
 }
-# What is said where nothing else is asked for, and where something is.
+# The text of an answer without a fault, and with some kinds of answers.
 TEXT = "You said “Hello”. I was given 1 item and no system prompt, with no tools."
 OTHERWISE = {"image", "refusal", "incomplete", "long", "cite", "content-filter", "line-separators"}
 LATE = ("arguments-in-done", "arguments-in-item", "arguments-in-response")

@@ -1,7 +1,8 @@
 """Keep phrases that are hard to understand out of the code's texts and the documentation.
 
-The check reads the string literals, docstrings and comments of the source, and all of the documentation. If a
-phrase is right in one file, add the file and the exact phrase to `ALLOWED`.
+The check reads the string literals, docstrings and comments of the source, and all of the documentation. Of
+the tests, it reads the docstrings, the comments and the names of the tests, which are sentences; their other
+strings are data. If a phrase is right in one file, add the file and the exact phrase to `ALLOWED`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+THIS_FILE = Path(__file__)  # has the phrases that it looks for
 PYTHON = ("src/**/*.py",)
+TESTS = ("tests/**/*.py",)
 TYPESCRIPT = ("extension/src/**/*.ts",)
 TEXT = (
     "*.md",
@@ -58,16 +61,14 @@ PHRASES = {
     r"\bin the place of\b": '"instead of"',
     r"\bbeg[ia]ns? again\b": '"restart", "start over"',
 }
-# Names that say neither what a value is nor what a function does.
-PARTICIPLES = frozenset({"asked", "found", "given", "heard", "made", "said", "told"})
+# Names that say neither what a value is nor what a function does: participles and metaphors.
+UNCLEAR_NAMES = frozenset({"asked", "crossing", "found", "given", "greet", "heard", "made", "said", "told"})
 # (file, exact phrase) pairs that are correct as they are.
-ALLOWED: frozenset[tuple[str, str]] = frozenset(
-    {("src/tollbridge/types/models.py", "told")}  # a field name of cached model lists
-)
+ALLOWED: frozenset[tuple[str, str]] = frozenset()
 
 _PATTERNS = {re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE): hint for phrase, hint in PHRASES.items()}
 # Most files have none of these words and need not be parsed.
-_ANY_PARTICIPLE = re.compile(rf"\b_*(?:{'|'.join(sorted(PARTICIPLES))})_*\b")
+_ANY_UNCLEAR_NAME = re.compile(rf"\b_*(?:{'|'.join(sorted(UNCLEAR_NAMES))})_*\b")
 _TYPESCRIPT_TEXT = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`", re.DOTALL
 )
@@ -98,6 +99,20 @@ def python_texts(source: str) -> Iterator[Text]:
             yield Text(token.start[0], token.string)
 
 
+def read_test_texts(source: str) -> Iterator[Text]:
+    """Yield the docstrings and comments of a test file, and the names of its tests as sentences."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield Text(token.start[0], token.string)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and (docstring := ast.get_docstring(node, clean=False)):
+                yield Text(first.lineno, docstring)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield Text(node.lineno, node.name.replace("_", " "))
+
+
 def typescript_texts(source: str) -> Iterator[Text]:
     """Yield the strings and comments of a TypeScript file."""
     for match in _TYPESCRIPT_TEXT.finditer(source):
@@ -114,8 +129,14 @@ def find_phrases(file: str, texts: Iterator[Text]) -> Iterator[Hit]:
 @functools.cache
 def all_hits() -> list[Hit]:
     hits: list[Hit] = []
-    for patterns, read in ((PYTHON, python_texts), (TYPESCRIPT, typescript_texts), (TEXT, whole_text)):
-        for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
+    readers = (
+        (PYTHON, python_texts),
+        (TESTS, read_test_texts),
+        (TYPESCRIPT, typescript_texts),
+        (TEXT, whole_text),
+    )
+    for patterns, read in readers:
+        for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern) if path != THIS_FILE):
             name = path.relative_to(ROOT).as_posix()
             hits += find_phrases(name, read(path.read_text(encoding="utf-8")))
     return hits
@@ -140,14 +161,14 @@ def test_no_text_has_a_phrase_of_the_list() -> None:
     assert not hits, f"{len(hits)} phrases to write in plain English:\n" + "\n".join(map(str, sorted(hits)))
 
 
-def test_no_variable_or_function_is_named_with_a_participle() -> None:
+def test_no_variable_or_function_has_an_unclear_name() -> None:
     hits = [
         f"{path.relative_to(ROOT)}:{line}: {name}: name the thing, such as `settings` or `matches`"
-        for pattern in PYTHON
+        for pattern in (*PYTHON, *TESTS)
         for path in sorted(ROOT.glob(pattern))
-        if _ANY_PARTICIPLE.search(source := path.read_text(encoding="utf-8"))
+        if _ANY_UNCLEAR_NAME.search(source := path.read_text(encoding="utf-8"))
         for line, name in assigned_names(source)
-        if name.strip("_") in PARTICIPLES
+        if name.strip("_") in UNCLEAR_NAMES
     ]
     assert not hits, "\n".join(hits)
 
@@ -166,6 +187,12 @@ def test_strings_and_comments_of_typescript_are_checked_and_names_are_not() -> N
     source = "const told = 'it is anew'; // unharmed\n/* one\n is told */ const b = `it\n heeds`;\n"
     hits = [(hit.line, hit.phrase) for hit in find_phrases("x.ts", typescript_texts(source))]
     assert sorted(hits) == [(1, "anew"), (1, "unharmed"), (3, "told"), (4, "heeds")]
+
+
+def test_comments_docstrings_and_names_of_tests_are_checked_and_data_is_not() -> None:
+    source = 'x = "anew"  # unharmed\n\n\ndef test_a_file_is_mended():\n    """Heeds it."""\n'
+    hits = [(hit.line, hit.phrase) for hit in find_phrases("x.py", read_test_texts(source))]
+    assert sorted(hits) == [(1, "unharmed"), (4, "mended"), (5, "Heeds")]
 
 
 def test_ordinary_uses_of_the_same_words_are_allowed() -> None:

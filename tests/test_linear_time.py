@@ -33,8 +33,8 @@ from tollbridge.config.toml_text import find_lines
 from tollbridge.frontends.vscode.images import shorten_images
 from tollbridge.frontends.vscode.markers import decode_marker
 from tollbridge.frontends.vscode.models import encode_models
+from tollbridge.history.arguments import repair_arguments, valid_input
 from tollbridge.history.normalize import normalize_request
-from tollbridge.history.parts import repair_arguments, valid_input
 from tollbridge.protocols import all_protocols
 from tollbridge.protocols import errors as protocol_errors
 from tollbridge.protocols.ai_sdk.state import read_arguments
@@ -53,8 +53,8 @@ from tollbridge.protocols.sse import SseDecoder
 from tollbridge.recorder.keys import KeyRedactor, _key_pattern, hide_keys
 from tollbridge.recorder.recording import read_line
 from tollbridge.recorder.redaction import ContentRedactor, hide_content, hide_secrets
+from tollbridge.tokens.media import count_pages, price_of
 from tollbridge.tokens.prompt_cache import make_chain
-from tollbridge.tokens.prompts import count_pages, price_of
 from tollbridge.tokens.tokenizers import Tokenizer, family_of, tokenizer
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import parse_amount
@@ -146,13 +146,13 @@ PATTERNS: dict[str, Use] = {
     "config/toml_text.py:_LINE_OR_MARK": FINDALL,
     "frontends/vscode/images.py:_EMBEDDED": SUB,
     "frontends/vscode/images.py:_LINK": SUB,
-    "history/parts.py:_MIME": MATCH,
-    "history/parts.py:VALID_NAME": MATCH,
-    "history/parts.py:_INVALID_CHARACTERS": SUB,
-    "history/parts.py:_SPACE": MATCH,
-    "history/parts.py:_complete": SUB,
-    "history/parts.py:_remove_trailing_commas": SUB,
-    "history/parts.py:_STRING": FINDALL,
+    "history/contents.py:_MIME": MATCH,
+    "history/names.py:VALID_NAME": MATCH,
+    "history/names.py:_INVALID_CHARACTERS": SUB,
+    "history/arguments.py:_SPACE": MATCH,
+    "history/arguments.py:_complete": SUB,
+    "history/arguments.py:_remove_trailing_commas": SUB,
+    "history/arguments.py:_STRING": FINDALL,
     "local/process.py:_SECRET_NAME": Use(),
     "local/process.py:LocalModel._last_error": Use("findall", 4096),
     "protocols/ai_sdk/__init__.py:CODE_LINE": MATCH,
@@ -193,34 +193,35 @@ PATTERNS: dict[str, Use] = {
     "recorder/keys.py:_key_pattern": Use(
         "sub", patterns=(_key_pattern(frozenset({"sk-a/very\\long=key"})), _key_pattern(frozenset({"abc"})))
     ),
-    "testing/model.py:_BUG": Use(),
-    "testing/model.py:_FAULT": Use(),
-    "testing/model.py:_LINES": Use(),
+    "testing/task.py:_BUG": Use(),
+    "testing/conversation.py:_FAULT": Use(),
+    "testing/task.py:_COMMAND": Use(),
+    "testing/task.py:_LINES": Use(),
     "testing/model.py:_LONG": Use(),
-    "testing/model.py:_NEW": Use(),
-    "testing/model.py:_OLD": Use(),
-    "testing/model.py:_PATH": Use(limit=IN_PROMPT),
-    "testing/model.py:_PATH_NAMES": Use(),
+    "testing/task.py:_NEW": Use(),
+    "testing/task.py:_OLD": Use(),
+    "testing/conversation.py:_PATH": Use(limit=IN_PROMPT),
+    "testing/conversation.py:PATH_NAMES": Use(),
     "testing/model.py:_PATTERNS": Use(),
-    "testing/model.py:_PLACE": Use(limit=IN_PROMPT),
-    "testing/model.py:_QUOTED": Use("findall", IN_PROMPT),
-    "testing/model.py:_TASK_FILE": Use(limit=500),
-    "testing/model.py:_USER_REQUEST": Use("findall", IN_PROMPT),
+    "testing/conversation.py:_PLACE": Use(limit=IN_PROMPT),
+    "testing/conversation.py:_QUOTED": Use("findall", IN_PROMPT),
+    "testing/task.py:_TASK_FILE": Use(limit=500),
+    "testing/conversation.py:_USER_REQUEST": Use("findall", IN_PROMPT),
     "testing/model.py:_WORD": FINDALL,
-    "testing/model.py:_WORKSPACE": Use(),
+    "testing/task.py:_WORKSPACE": Use(),
     "testing/model.py:_is_requested": FINDALL,
     "testing/model.py:choose_tools": Use(patterns=(re.compile(r"(?<![\w-])a_tool(?![\w-])"),)),
     "testing/requests.py:_TOKEN": FINDALL,
-    "testing/validation.py:_VALID_CALL_ID": MATCH,
-    "testing/validation.py:_CONVERSION_ERROR": Use("match", IN_PROMPT),
+    "testing/strict.py:_VALID_CALL_ID": MATCH,
+    "testing/validation.py:_CONVERSION_ERROR": Use("fullmatch", IN_PROMPT),
     "testing/validation.py:_MISSING_FIELD": Use(),
     "tokens/prompt_cache.py:_CHUNK": FINDALL,
     "policy/caching.py:_COMPILED": IN_MODEL_ID,
     "tokens/prompt_cache.py:_LIFETIME": FULLMATCH,
     "tokens/features.py:_RUNS": FINDALL,
-    "tokens/prompts.py:_COMPILED": IN_MODEL_ID,
-    "tokens/prompts.py:_PDF_ENTRIES": FINDALL,
-    "tokens/prompts.py:_rate": IN_MODEL_ID._replace(patterns=(re.compile(r"gemini-[12]\b"),)),
+    "tokens/media.py:_COMPILED": IN_MODEL_ID,
+    "tokens/media.py:_PDF_ENTRIES": FINDALL,
+    "tokens/media.py:_rate": IN_MODEL_ID._replace(patterns=(re.compile(r"gemini-[12]\b"),)),
     "tokens/tokenizers.py:_COMPILED": IN_MODEL_ID,
     "types/errors.py:_redact": Use("sub", patterns=(re.compile(r"(?<![A-Za-z0-9])abc(?![A-Za-z0-9])"),)),
     "types/models.py:_DATE": IN_MODEL_ID,
@@ -629,11 +630,11 @@ READERS: dict[str, tuple[Case, ...]] = {
     "history/normalize.py:normalize_request": (
         Case(normalize_request, [calls, orphans, texts, same_ids, thoughts]),
     ),
-    "history/parts.py:repair_arguments": (
+    "history/arguments.py:repair_arguments": (
         Case(repair_arguments, TEXTS),
         Case(lambda text: repair_arguments(text, complete=True), TEXTS),
     ),
-    "history/parts.py:valid_input": (Case(valid_input, TEXTS),),
+    "history/arguments.py:valid_input": (Case(valid_input, TEXTS),),
     "protocols/ai_sdk/state.py:read_arguments": (Case(ignoring(read_arguments), TEXTS),),
     "protocols/ai_sdk/stream.py:DataDecoder": decoder(DECODERS["ai-sdk-data"], AI_SDK["ai-sdk-data"] + BYTES),
     "protocols/ai_sdk/stream.py:FullDecoder": decoder(DECODERS["ai-sdk-full"], AI_SDK["ai-sdk-full"] + BYTES),
@@ -686,8 +687,8 @@ READERS: dict[str, tuple[Case, ...]] = {
     "recorder/keys.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
     "recorder/redaction.py:hide_secrets": (Case(hide_secrets, BYTES),),
     "tokens/prompt_cache.py:make_chain": (Case(make_system_chain, TEXTS),),
-    "tokens/prompts.py:count_pages": (Case(count_pages, PDF + BYTES),),
-    "tokens/prompts.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
+    "tokens/media.py:count_pages": (Case(count_pages, PDF + BYTES),),
+    "tokens/media.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
     "tokens/tokenizers.py:Tokenizer.count": (Case(count_tokens, TEXTS),),
     "tokens/tokenizers.py:family_of": (
         Case(family_of.__wrapped__, [*TEXTS, pump("", "claude"), pump("", "astral")]),
@@ -767,7 +768,7 @@ READER_PREFIXES = ("decode_", "detect_", "hide_", "parse_", "read_", "repair_", 
 
 
 def test_every_reader_of_the_source_is_listed() -> None:
-    found: set[str] = set()
+    names: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         place = path.relative_to(SOURCE).as_posix()
         if not place.startswith(READER_PACKAGES):
@@ -779,9 +780,9 @@ def test_every_reader_of_the_source_is_listed() -> None:
             )
             is_function = isinstance(node, ast.FunctionDef) and node.name.startswith(READER_PREFIXES)
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and (is_decoder or is_function):
-                found.add(f"{place}:{node.name}")
-    assert found - set(READERS) - set(NOT_READERS) == set()
-    assert set(NOT_READERS) <= found
+                names.add(f"{place}:{node.name}")
+    assert names - set(READERS) - set(NOT_READERS) == set()
+    assert set(NOT_READERS) <= names
 
 
 def slow_inputs(place: str, inputs: slice) -> list[str]:

@@ -96,10 +96,10 @@ def conversations(draw: st.DrawFn, origin: Origin) -> tuple[list[Tool], list[Mes
         for _ in range(draw(st.integers(0, 3))):
             thinking = [ThinkingPart(draw(texts), "r", add_origin(origin, {"signature": "s"}))]
             thinking = draw(st.sampled_from([thinking, []]))
-            said = [TextPart(text) for text in draw(st.lists(texts, max_size=1))]
+            parts = [TextPart(text) for text in draw(st.lists(texts, max_size=1))]
             numbers = range(calls, calls + draw(st.integers(1, 3)))
             calls = numbers.stop
-            asked: list[Part] = [
+            question: list[Part] = [
                 ToolCallPart(f"call_{number}", draw(st.sampled_from(offered)).name, draw(arguments))
                 for number in numbers
             ]
@@ -111,7 +111,7 @@ def conversations(draw: st.DrawFn, origin: Origin) -> tuple[list[Tool], list[Mes
                 )
                 for number in numbers
             ]
-            messages += [Message(Role.ASSISTANT, (*thinking, *said, *asked)), Message(Role.USER, answers)]
+            messages += [Message(Role.ASSISTANT, (*thinking, *parts, *question)), Message(Role.USER, answers)]
         messages.append(Message(Role.ASSISTANT, draw(texts)))
     return offered, messages
 

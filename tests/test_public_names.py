@@ -100,17 +100,17 @@ def test_what_a_public_method_returns_is_public() -> None:
 
 def public_callables() -> list[tuple[str, Any]]:
     """Every public class and function, and every public method of a public class, by its dotted name."""
-    found: list[tuple[str, Any]] = []
+    names: list[tuple[str, Any]] = []
     for name in PUBLIC:
         value = getattr(tollbridge, name)
         if not (inspect.isclass(value) or inspect.isfunction(value)):
             continue  # a union or an alias of types
-        found.append((name, value))
+        names.append((name, value))
         for method in vars(value) if inspect.isclass(value) else ():
             member = getattr(value, method)
             if not method.startswith("_") and (inspect.isfunction(member) or inspect.ismethod(member)):
-                found.append((f"{name}.{method}", member))
-    return found
+                names.append((f"{name}.{method}", member))
+    return names
 
 
 @pytest.mark.parametrize(("name", "value"), public_callables())

@@ -15,7 +15,7 @@ from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.protocols import AiSdkClient, ChatCompletionsClient, OpenResponsesClient
 from tollbridge.history.reasoning import DUPLICATE
-from tollbridge.testing.requests import AcceptedRequest as Asked
+from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Call, ScriptedAnswer, Think
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
@@ -152,8 +152,8 @@ async def test_two_reasoning_items_with_one_id_are_sent_without_ids() -> None:
             )
             for text in ("One.", "Two.")
         ]
-        said = [Message(Role.ASSISTANT, (thought, TextPart("Well."))) for thought in thoughts]
-        ended, _ = await turn(client, QUESTION, said[0], QUESTION, said[1], QUESTION, model=OTHER)
+        answers = [Message(Role.ASSISTANT, (thought, TextPart("Well."))) for thought in thoughts]
+        ended, _ = await turn(client, QUESTION, answers[0], QUESTION, answers[1], QUESTION, model=OTHER)
         assert [arrival.status for arrival in gateway.requests] == [400, 200]
     assert any("without its IDs" in change for change in ended.changes)
 
@@ -170,8 +170,8 @@ async def test_a_switch_of_gateway_drops_reasoning_cleanly() -> None:
 
 
 async def test_each_reasoning_item_of_an_answer_is_returned_before_its_call() -> None:
-    def model(asked: Asked) -> ScriptedAnswer | None:
-        if any(item["type"] == "function_call_output" for item in asked.items):
+    def model(request: AcceptedRequest) -> ScriptedAnswer | None:
+        if any(item["type"] == "function_call_output" for item in request.items):
             return None
         calls = Call("weather", '{"city": "Oslo"}'), Call("weather", '{"city": "Rome"}')
         return ScriptedAnswer(blocks=(Think("First Oslo."), calls[0], Think("Then Rome."), calls[1]))

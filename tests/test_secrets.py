@@ -117,7 +117,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.said = ""
+        self.output = ""
         self.env = environment(
             {
                 "HOME": str(folder),
@@ -143,7 +143,7 @@ class Machine:
         )
         async with watched(process.pid) as seen, asyncio.timeout(60):
             out, _ = await process.communicate(stdin)
-        self.said += out.decode() + "".join(seen)
+        self.output += out.decode() + "".join(seen)
         return process.returncode
 
     def files(self) -> Iterator[tuple[Path, bytes]]:
@@ -190,7 +190,7 @@ def assert_not_found(machine: Machine, *keys: str) -> None:
     kept = list(machine.files())
     assert any(path.name == "tollbridge.db" for path, _ in kept)
     for key in (KEY, PROVIDERS_KEY, *keys):
-        assert key not in machine.said
+        assert key not in machine.output
         for path, data in kept:
             if path.name not in PLANTED:
                 assert key.encode() not in data, path
@@ -224,7 +224,7 @@ async def test_a_key_is_sent_and_found_nowhere_else(place: str, machine: Machine
     assert await machine.run("replay", "--json", *tapes, env=env) == 0
     assert set(server.keys) == {KEY}
     assert server.bodies[0].count(PROVIDERS_KEY) == 6
-    assert "Bad key [key]" in machine.said or "Bad key *" in machine.said
+    assert "Bad key [key]" in machine.output or "Bad key *" in machine.output
     assert_not_found(machine)
 
 
@@ -233,15 +233,15 @@ async def test_a_key_the_editor_gives_is_sent_and_found_nowhere_else(
 ) -> None:
     account = {"baseUrl": server.url, "apiKey": KEY}
     async with Editor(env=machine.env) as editor, watched(editor.process.pid) as seen:
-        await editor.greet(record=str(machine.folder / "tapes"))
+        await editor.initialize(record=str(machine.folder / "tapes"))
         await editor.request("models", {"account": account})
         for text in ("hello", "refuse", "break", "wait"):
             messages = [{"role": 1, "content": [{"type": "text", "value": text}]}]
             try:
                 await editor.request("chat", {"account": account, "model": "m", "messages": messages})
             except Refusal as refusal:
-                machine.said += f"{refusal.message} {refusal.data}"
-        # Requests that make no sense: what is wrong with them is told, and not what they held.
+                machine.output += f"{refusal.message} {refusal.data}"
+        # Invalid requests: the error says what is invalid, and does not quote the request.
         for params in (
             {"account": {**account, "baseUrl": 3}},
             {"account": [KEY]},
@@ -249,9 +249,9 @@ async def test_a_key_the_editor_gives_is_sent_and_found_nowhere_else(
         ):
             with pytest.raises(Refusal) as caught:
                 await editor.request("chat", params)
-            machine.said += f"{caught.value.message} {caught.value.data}"
-        machine.said += str(await editor.request("status")) + str(await editor.request("usage"))
-    machine.said += editor.stderr + "".join(seen)
+            machine.output += f"{caught.value.message} {caught.value.data}"
+        machine.output += str(await editor.request("status")) + str(await editor.request("usage"))
+    machine.output += editor.stderr + "".join(seen)
     assert set(server.keys) == {KEY}
     assert len(list((machine.folder / "tapes").iterdir())) == 4
     assert_not_found(machine)
@@ -260,8 +260,8 @@ async def test_a_key_the_editor_gives_is_sent_and_found_nowhere_else(
 async def test_the_login_of_the_vercel_cli_is_found_nowhere_else(machine: Machine, server: Server) -> None:
     """Nothing leaves the machine: the way out leads through a proxy that refuses every address."""
     share, folder = machine.folder / "share" / "com.vercel.cli", machine.folder / ".vercel"
-    for made in (share, folder):
-        made.mkdir(parents=True)
+    for path in (share, folder):
+        path.mkdir(parents=True)
     (share / "auth.json").write_text(json.dumps({"token": LOGIN, "expiresAt": time.time() + 3600}))
     (folder / "project.json").write_text(json.dumps({"projectId": "prj_1", "orgId": "team_2"}))
     payload = base64.urlsafe_b64encode(b'{"exp": 1}').decode().rstrip("=")
@@ -270,9 +270,9 @@ async def test_the_login_of_the_vercel_cli_is_found_nowhere_else(machine: Machin
     vercel = ("--base-url", "https://ai-gateway.vercel.sh/v1")
     for command in (("ask", "--model", "m", "hello"), ("models",), ("doctor",)):
         assert await machine.run(*command, *vercel, env=env) == 1
-    assert machine.said.count("has expired and could not be refreshed") == 3
+    assert machine.output.count("has expired and could not be refreshed") == 3
     assert await machine.run("config", "--json", *vercel, env=env) == 0
-    assert "expired (environment VERCEL_OIDC_TOKEN)" in machine.said
+    assert "expired (environment VERCEL_OIDC_TOKEN)" in machine.output
     # A server on this machine is asked without it.
     assert await machine.run("ask", "--model", "m", "--base-url", server.url, "hello", env=env) == 0
     assert server.keys == [""]
@@ -291,5 +291,5 @@ async def test_a_broken_key_is_found_nowhere_either(machine: Machine, server: Se
     assert await machine.run("config") == 1
     config.unlink()
     assert server.keys == []
-    said = machine.said.replace(f"login {KEY}", "").replace(f'Account "{KEY}"', "")  # what was typed
-    assert KEY not in said
+    text = machine.output.replace(f"login {KEY}", "").replace(f'Account "{KEY}"', "")  # what was typed
+    assert KEY not in text

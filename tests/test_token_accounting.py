@@ -45,8 +45,8 @@ async def test_the_next_turn_builds_on_what_the_last_one_came_to() -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         runner = Runner(client, tokens=toll)
         await runner.run(request(QUESTION), parts.extend)
-        said = Message(Role.ASSISTANT, parts)
-        turn = await runner.run(request(QUESTION, said, Message(Role.USER, "And then?")), lambda _: None)
+        answer = Message(Role.ASSISTANT, parts)
+        turn = await runner.run(request(QUESTION, answer, Message(Role.USER, "And then?")), lambda _: None)
     assert turn.preflight is not None
     assert turn.preflight.estimate.method == "hybrid"
 
@@ -77,8 +77,8 @@ class CuttingServer:
     def __init__(self, limit: int) -> None:
         self.limit = limit
 
-    async def answer(self, asked: web.Request) -> web.Response:
-        messages = (await asked.json())["messages"]
+    async def answer(self, http_request: web.Request) -> web.Response:
+        messages = (await http_request.json())["messages"]
         tokens = min(self.limit, sum(len(json.dumps(message["content"])) for message in messages) // 4)
         chunk = {
             "id": "chatcmpl-1",
@@ -126,8 +126,8 @@ async def test_the_gateway_is_asked_for_a_new_conversation_in_the_background() -
     assert estimator.estimate_request(request(QUESTION)).tokens == truth
 
 
-@pytest.mark.parametrize(("scenario", "asked"), [("not-found", 1), ("rate-limit", 3), ("server-error", 3)])
-async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str, asked: int) -> None:
+@pytest.mark.parametrize(("scenario", "count"), [("not-found", 1), ("rate-limit", 3), ("server-error", 3)])
+async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str, count: int) -> None:
     """One that is busy, or fails once, can."""
     once = RetryPolicy(attempts=1)
     async with (
@@ -139,18 +139,18 @@ async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str
             await toll.measure(request(QUESTION), None)
             await asyncio.gather(*toll._count_requests)
         await toll.aclose()
-        assert len(gateway.requests) == asked
+        assert len(gateway.requests) == count
 
 
-async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_meanwhile() -> None:
+async def test_accuracy_compares_the_estimate_from_before_the_request_and_not_a_later_count() -> None:
     toll = TokenAccounting(HybridTokenEstimator())
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        asked = request(QUESTION)
-        before = await toll.measure(asked, None)
-        truth = await client.input_tokens(asked)
-        assert toll.estimator.counted(asked, truth)
-        answer = await client.create(asked)
-        await toll.learn(asked, answer.usage, [TextPart(answer.text)], before)
+        chat_request = request(QUESTION)
+        before = await toll.measure(chat_request, None)
+        truth = await client.input_tokens(chat_request)
+        assert toll.estimator.counted(chat_request, truth)
+        answer = await client.create(chat_request)
+        await toll.learn(chat_request, answer.usage, [TextPart(answer.text)], before)
     assert before is not None
     assert before.estimate.tokens != truth
     [measured] = toll.estimator.accuracy()
@@ -178,21 +178,21 @@ async def test_the_only_turn_of_a_program_is_not_learned_from_if_the_model_is_we
 ) -> None:
     """The user would wait until a vocabulary is loaded."""
     estimator = HybridTokenEstimator()
-    asked = [request(Message(Role.USER, f"Question {number}")) for number in range(known + turns)]
-    for each in asked[:known]:
+    chat_requests = [request(Message(Role.USER, f"Question {number}")) for number in range(known + turns)]
+    for each in chat_requests[:known]:
         assert estimator.calibrate_request(each, Usage(estimator.estimate_request(each).tokens, 1))
     accounting = TokenAccounting(estimator, short_lived=True)
-    for each in asked[known:]:
+    for each in chat_requests[known:]:
         await accounting.learn(each, Usage(estimator.estimate_request(each).tokens, 1), ())
     await accounting.aclose(within=30)
-    assert estimator.seen(asked[0].model) == learned
+    assert estimator.seen(chat_requests[0].model) == learned
 
 
 @pytest.mark.parametrize(
     ("text", "window", "verdict"),
     [("Hi", None, None), ("Hi", 1000, None), ("Hi " * 400, 100, "over"), ("橋" * 300, 1000, "fits")],
 )
-async def test_behind_turns_only_what_may_be_long_is_estimated_beforehand(
+async def test_before_a_turn_only_long_prompts_are_estimated(
     text: str, window: int | None, verdict: str | None
 ) -> None:
     toll = TokenAccounting(HybridTokenEstimator(), short_lived=True)
@@ -202,19 +202,19 @@ async def test_behind_turns_only_what_may_be_long_is_estimated_beforehand(
 
 
 async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
-    asked = request(Message(Role.USER, "word " * 1000))
+    chat_request = request(Message(Role.USER, "word " * 1000))
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        truth = await client.input_tokens(asked)
+        truth = await client.input_tokens(chat_request)
         wide, narrow = int(truth / NEAR) + 1, int(truth / NEAR)
         turns = [
             await Runner(client, tokens=TokenAccounting(HybridTokenEstimator())).run(
-                asked, list, window=window
+                chat_request, list, window=window
             )
             for window in (wide, narrow)
         ]
     assert all(turn.preflight and turn.preflight.warning for turn in turns)
-    told = f"The prompt used {truth:,} of {narrow:,} tokens (90 %)."
-    assert [turn.warning for turn in turns] == [None, told]
+    sentence = f"The prompt used {truth:,} of {narrow:,} tokens (90 %)."
+    assert [turn.warning for turn in turns] == [None, sentence]
 
 
 @pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 5, 5)])

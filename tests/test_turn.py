@@ -14,13 +14,13 @@ from tests.turns import Runner
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.memory import CompatMemory
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
-from tollbridge.history.parts import INVALID
+from tollbridge.history.arguments import INVALID
 from tollbridge.policy.limits import DEFAULT_MAX_TOKENS, OutputLimit
 from tollbridge.prepare import REPAIR_LIMIT, PreparedRequest
 from tollbridge.protocols import find_protocol
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.faults import FaultSettings
-from tollbridge.testing.requests import AcceptedRequest as Asked
+from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Call, Say, ScriptedAnswer
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
@@ -56,7 +56,7 @@ def ask(*messages: Message, **fields: Any) -> ChatRequest:
     return ChatRequest(model=MODEL, messages=messages, **fields)
 
 
-def broken_answer(_asked: Asked) -> ScriptedAnswer:
+def broken_answer(_request: AcceptedRequest) -> ScriptedAnswer:
     return ScriptedAnswer(
         blocks=(Say("I look."), Call("weather", '{"city": "Os'), Call("weather", '{"city": "Rome",}'))
     )
@@ -70,11 +70,11 @@ async def answer_parts(gateway: Gateway, request: ChatRequest) -> list[Part]:
 
 
 def test_content_that_the_model_does_not_accept_is_replaced() -> None:
-    crossing = PreparedRequest(ask(Message(Role.USER, (PICTURE,))), "http://here", CompatMemory(), BLIND)
-    [part] = crossing.request.messages[0].parts
+    prepared = PreparedRequest(ask(Message(Role.USER, (PICTURE,))), "http://here", CompatMemory(), BLIND)
+    [part] = prepared.request.messages[0].parts
     assert isinstance(part, TextPart)
-    assert crossing.counts == {"image": 1}
-    assert len(crossing.changes) == 1
+    assert prepared.counts == {"image": 1}
+    assert len(prepared.changes) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,31 +93,31 @@ def test_an_output_limit_of_zero_in_the_model_list_is_not_sent(
 
 def test_a_request_is_not_sent_again_after_the_first_output() -> None:
     refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
-    crossing = PreparedRequest(ask(HI, temperature=1), "http://here", CompatMemory())
-    crossing.started = True
-    assert not crossing.repair(refusal)
-    crossing.started = False
-    assert crossing.repair(refusal)
-    assert not crossing.repair(refusal), "the same repair once is enough"
+    prepared = PreparedRequest(ask(HI, temperature=1), "http://here", CompatMemory())
+    prepared.started = True
+    assert not prepared.repair(refusal)
+    prepared.started = False
+    assert prepared.repair(refusal)
+    assert not prepared.repair(refusal), "the same repair once is enough"
 
 
 def test_a_request_is_repaired_a_limited_number_of_times() -> None:
-    crossing = PreparedRequest(
+    prepared = PreparedRequest(
         ask(HI, temperature=1, top_p=1, metadata={"a": "b"}, reasoning_effort="low"),
         "http://here",
         CompatMemory(),
     )
     fields = ("temperature", "top_p", "metadata", "reasoning")
     refusals = [InvalidRequest(f"Unknown parameter: '{field}'", status=400) for field in fields]
-    assert [crossing.repair(refusal) for refusal in refusals] == [True] * REPAIR_LIMIT + [False]
+    assert [prepared.repair(refusal) for refusal in refusals] == [True] * REPAIR_LIMIT + [False]
 
 
 def test_the_changes_are_listed_in_later_turns_too() -> None:
     lessons = CompatMemory()
     refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
-    crossing = PreparedRequest(ask(HI, temperature=1), "http://here", lessons)
-    assert crossing.repair(refusal)
-    crossing.accept()
+    prepared = PreparedRequest(ask(HI, temperature=1), "http://here", lessons)
+    assert prepared.repair(refusal)
+    prepared.accept()
     later = PreparedRequest(ask(HI, temperature=1), "http://here", lessons)
     assert later.changes == ("Removed temperature: not supported by this server.",)
     assert PreparedRequest(ask(HI), "http://here", lessons).changes == ()

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tollbridge.catalog.cache import FILE_LIMIT, CachedModels, CatalogCache
-from tollbridge.catalog.models import ENRICH_LIMIT, Catalog
+from tollbridge.catalog.cache import CachedModels, CatalogCache
+from tollbridge.catalog.limits import LIMITS
+from tollbridge.catalog.models import Catalog
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.frontends.vscode.models import encode_models
 from tollbridge.protocols.model_list import MODEL_LIMIT
@@ -251,7 +252,7 @@ async def test_a_second_key_does_not_get_the_list_of_the_first(
 async def test_the_missing_fields_of_a_long_list_are_filled_in_several_refreshes(
     server: Server, client: OpenResponsesClient, tmp_path: Path
 ) -> None:
-    server.ids = [f"a/{number}" for number in range(2 * ENRICH_LIMIT + 5)]
+    server.ids = [f"a/{number}" for number in range(2 * LIMITS.details + 5)]
     results = []
     for _ in range(4):
         server.requests.clear()
@@ -292,7 +293,7 @@ def test_every_field_of_a_model_is_cached(tmp_path: Path) -> None:
             "tags": ["vision"],
             "reasoning_efforts": ["low"],
             "prices": {"input": "0.00000000000000000000125"},
-            "told": {"tools": False},
+            "overrides": {"tools": False},
         },
         Model,
     )
@@ -303,10 +304,10 @@ def test_every_field_of_a_model_is_cached(tmp_path: Path) -> None:
 
 
 def test_the_oldest_cache_files_are_deleted(tmp_path: Path) -> None:
-    for number in range(FILE_LIMIT + 5):
+    for number in range(LIMITS.files + 5):
         CatalogCache(tmp_path).put(CachedModels(base_url=f"u{number}", fetched=1.0, models=()))
-    assert len(list(tmp_path.iterdir())) == FILE_LIMIT
-    assert CatalogCache(tmp_path).get(f"u{FILE_LIMIT + 4}") is not None
+    assert len(list(tmp_path.iterdir())) == LIMITS.files
+    assert CatalogCache(tmp_path).get(f"u{LIMITS.files + 4}") is not None
 
 
 def test_a_list_from_the_future_is_stale() -> None:

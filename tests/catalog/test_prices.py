@@ -36,21 +36,21 @@ def test_a_model_is_found_at_its_gateway_by_its_creator_or_by_its_name(
     lookup: PriceLookup, model: str, url: str
 ) -> None:
     """Anthropic: $3 in, $15 out, reads $0.30, writes $3.75 and $6, $10 per 1,000 searches."""
-    found = lookup.find(model, url)
-    assert found is not None
-    assert (found.input, found.output) == (Decimal("0.000003"), Decimal("0.000015"))
-    assert (found.cache_read, found.cache_write) == (Decimal("0.0000003"), Decimal("0.00000375"))
-    assert (found.cache_write_long, found.web_search) == (Decimal("0.000006"), Decimal("0.01"))
-    assert found.source == "genai-prices"
+    prices = lookup.find(model, url)
+    assert prices is not None
+    assert (prices.input, prices.output) == (Decimal("0.000003"), Decimal("0.000015"))
+    assert (prices.cache_read, prices.cache_write) == (Decimal("0.0000003"), Decimal("0.00000375"))
+    assert (prices.cache_write_long, prices.web_search) == (Decimal("0.000006"), Decimal("0.01"))
+    assert prices.source == "genai-prices"
     # 100 x 0.000003 + 10 x 0.000015
-    assert found.cost(Usage(100, 10)) == Decimal("0.00045")
+    assert prices.cost(Usage(100, 10)) == Decimal("0.00045")
 
 
 def test_tiers_begin_above_their_start(lookup: PriceLookup) -> None:
     """Google's published prices of Gemini 2.5 Pro: $1.25 and $10 up to 200,000 tokens, then $2.50 and $15."""
-    found = lookup.find("google/gemini-2.5-pro", ELSEWHERE)
-    assert found is not None
-    [tier] = found.tiers
+    prices = lookup.find("google/gemini-2.5-pro", ELSEWHERE)
+    assert prices is not None
+    [tier] = prices.tiers
     assert (tier.min_input, tier.input, tier.output) == (200_001, Decimal("0.0000025"), Decimal("0.000015"))
     assert isinstance(tier, PriceTier)
 

@@ -401,8 +401,8 @@ async def test_a_prompt_over_the_context_limit_is_sent_with_a_warning(tmp_path: 
         where = ("--base-url", gateway.url, "--model", "tollbridge/plain")
         long = await tollbridge("ask", "-", *where, env=env, stdin=b"word " * 4000)
         brief = await tollbridge("ask", "word", *where, env=env)
-        asked = [request for request in gateway.requests if request.path.endswith("/responses")]
-    assert (long.code, len(asked)) == (0, 2)
+        requests = [request for request in gateway.requests if request.path.endswith("/responses")]
+    assert (long.code, len(requests)) == (0, 2)
     assert re.match(
         r"Note: The prompt uses about \d,\d{3} tokens, more than the limit of 4,096\.\n", long.err
     )

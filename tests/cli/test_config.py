@@ -32,8 +32,8 @@ async def rows(*arguments: str, **env: str) -> dict[str, tuple[object, str]]:
     result = await tollbridge("config", "--json", *arguments, env=env)
     assert (result.code, result.err) == (0, "")
     assert KEY not in result.out
-    found = [json.loads(line) for line in result.out.splitlines()]
-    return {row["setting"]: (row["value"], row["origin"]) for row in found}
+    entries = [json.loads(line) for line in result.out.splitlines()]
+    return {row["setting"]: (row["value"], row["origin"]) for row in entries}
 
 
 async def test_every_setting_is_shown_with_its_source(tmp_path: Path) -> None:

@@ -62,27 +62,27 @@ async def test_a_text_is_counted_from_a_file_and_from_standard_input(tmp_path: P
 
 async def test_without_the_models_own_vocabulary_the_count_is_approximate(tmp_path: Path) -> None:
     new = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
-    asked = ("count", "-", "-m", "anthropic/claude-sonnet-4.5")
-    found = json.loads((await tollbridge(*asked, "--json", env=new, stdin=PROSE.encode())).out)
-    assert (found["method"], found["vocabulary"]) == ("weighted", "o200k_base")
-    plain, weighted = (part["tokens"] for part in found["parts"])
-    assert plain + weighted == found["tokens"]
-    shown = await tollbridge(*asked, env=new, stdin=PROSE.encode())
+    command = ("count", "-", "-m", "anthropic/claude-sonnet-4.5")
+    counted = json.loads((await tollbridge(*command, "--json", env=new, stdin=PROSE.encode())).out)
+    assert (counted["method"], counted["vocabulary"]) == ("weighted", "o200k_base")
+    plain, weighted = (part["tokens"] for part in counted["parts"])
+    assert plain + weighted == counted["tokens"]
+    shown = await tollbridge(*command, env=new, stdin=PROSE.encode())
     assert "(approximate, based on o200k_base)" in shown.out
     assert shown.out.splitlines()[1].split() == [str(plain), "o200k_base", "tokens"]
 
 
 def test_a_text_that_is_counted_by_samples_is_not_called_exact() -> None:
-    found = count_text(HybridTokenEstimator(), GPT, "word and\n" * 500_000)
-    assert found.method == "weighted"
-    assert found.tokens == pytest.approx(1_500_000, rel=0.01)
+    result = count_text(HybridTokenEstimator(), GPT, "word and\n" * 500_000)
+    assert result.method == "weighted"
+    assert result.tokens == pytest.approx(1_500_000, rel=0.01)
 
 
 def test_without_any_vocabulary_characters_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollbridge.tokens.tokenizers._loaded", {"o200k_base": None})
-    found = count_text(HybridTokenEstimator(), GPT, "hello world")
-    assert (found.method, found.vocabulary) == ("characters", None)
-    assert found.tokens > 0
+    result = count_text(HybridTokenEstimator(), GPT, "hello world")
+    assert (result.method, result.vocabulary) == ("characters", None)
+    assert result.tokens > 0
 
 
 async def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
@@ -105,12 +105,12 @@ async def test_a_lone_surrogate_in_a_conversation_is_counted(tmp_path: Path) -> 
 async def test_the_count_of_a_conversation_shows_its_parts(tmp_path: Path) -> None:
     (tmp_path / "talk.json").write_text(json.dumps(TALK))
     new = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}  # without calibration data
-    asked = ("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT)
-    result = await tollbridge(*asked, "--json", env=new)
+    command = ("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT)
+    result = await tollbridge(*command, "--json", env=new)
     counted = json.loads(result.out)
     assert counted["method"] == "estimated"
     assert counted["tokens"] == sum(part["tokens"] for part in counted["parts"])
-    result = await tollbridge(*asked, env=new)
+    result = await tollbridge(*command, env=new)
     assert result.out.startswith(f"{counted['tokens']} tokens for {GPT} (estimated, confidence 50%)\n")
     assert "tools\n" in result.out
 
@@ -260,15 +260,15 @@ async def test_endless_input_is_rejected() -> None:
         pytest.skip("this system has no /dev/zero")
     counted = await tollbridge("count", str(endless), "-m", GPT)
     replayed = await tollbridge("replay", str(endless))
-    asked = await tollbridge("ask", "-", stdin=b"a" * (PROMPT_LIMIT + 1))
+    result = await tollbridge("ask", "-", stdin=b"a" * (PROMPT_LIMIT + 1))
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         chatted = await tollbridge("chat", *where, stdin=b"a" * (PROMPT_LIMIT + 1))
-    assert (counted.code, replayed.code, asked.code, chatted.code) == (1, 1, 1, 1)
+    assert (counted.code, replayed.code, result.code, chatted.code) == (1, 1, 1, 1)
     assert "Error: A line of standard input exceeds the 16 MiB limit" in chatted.err
     assert counted.err == "Error: /dev/zero exceeds the 256 MiB limit.\n"
     assert replayed.err == "Error: /dev/zero exceeds the 512 MiB limit.\n"
-    assert "Error: Standard input exceeds the 16 MiB limit." in asked.err
+    assert "Error: Standard input exceeds the 16 MiB limit." in result.err
 
 
 async def test_the_model_can_come_from_the_settings(tmp_path: Path) -> None:

@@ -162,9 +162,9 @@ async def test_an_invalid_profile_is_named_and_doctor_replaces_it(tmp_path: Path
 async def test_a_model_that_does_not_exist_is_not_asked_again_and_again() -> None:
     async with Gateway() as gateway:
         result = await tollbridge("doctor", "--base-url", gateway.url, "--model", "nothing")
-        asked = [request for request in gateway.requests if request.path.endswith("/responses")]
+        requests = [request for request in gateway.requests if request.path.endswith("/responses")]
     assert result.code == 1
-    assert len(asked) == 2  # a rejection is confirmed once
+    assert len(requests) == 2  # a rejection is confirmed once
     assert "Choose a model with --model." in result.out
     assert result.out.count("Not tested") == 1
     assert "– All other steps: Not tested: the model does not respond." in result.out

@@ -64,7 +64,7 @@ async def ids(gateway: Gateway, *arguments: str, **env: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "names"),
     [
         ((), ["demo", "plain"]),
         (("--all",), ["demo", "plain", "embed"]),
@@ -76,9 +76,9 @@ async def ids(gateway: Gateway, *arguments: str, **env: str) -> list[str]:
         (("--search", "nothing of the kind"), []),
     ],
 )
-async def test_models_can_be_filtered(arguments: tuple[str, ...], found: list[str]) -> None:
+async def test_models_can_be_filtered(arguments: tuple[str, ...], names: list[str]) -> None:
     async with Gateway() as gateway:
-        assert await ids(gateway, *arguments) == found
+        assert await ids(gateway, *arguments) == names
 
 
 async def test_the_settings_choose_and_order_the_models(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ async def test_the_settings_choose_and_order_the_models(tmp_path: Path) -> None:
         assert await ids(gateway, "--all", TOLLBRIDGE_CONFIG=str(path)) == ["plain", "demo"]
         env = {"TOLLBRIDGE_CONFIG": str(path), "TOLLBRIDGE_BASE_URL": gateway.url}
         table = await tollbridge("models", env=env)
-        asked = await tollbridge("ask", "hello", env=env)
+        result = await tollbridge("ask", "hello", env=env)
     assert table.out.splitlines()[1].split()[:3] == ["tollbridge/plain", "★", "9,000"]
-    assert asked.code == 0  # with the favourite, as nobody named a model
+    assert result.code == 0  # with the favourite, as nobody named a model
 
 
 async def test_an_empty_list_is_explained(tmp_path: Path) -> None:
@@ -138,10 +138,12 @@ async def test_two_accounts_at_one_gateway_see_their_own_models(tmp_path: Path) 
     (tmp_path / "config.toml").write_text("".join(accounts))
     env = {"TOLLBRIDGE_CONFIG": str(tmp_path / "config.toml"), "K_one": "tk-1", "K_two": "tk-2"}
     try:
-        found = [await tollbridge("models", "--json", "--account", name, env=env) for name in (*names, "one")]
+        results = [
+            await tollbridge("models", "--json", "--account", name, env=env) for name in (*names, "one")
+        ]
     finally:
         await runner.cleanup()
-    assert [json.loads(result.out)["id"] for result in found] == ["only/tk-1", "only/tk-2", "only/tk-1"]
+    assert [json.loads(result.out)["id"] for result in results] == ["only/tk-1", "only/tk-2", "only/tk-1"]
 
 
 async def test_the_cached_list_is_shown_if_the_gateway_is_unreachable(tmp_path: Path) -> None:

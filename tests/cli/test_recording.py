@@ -51,16 +51,16 @@ async def test_a_difference_in_the_request_is_shown_too(tmp_path: Path) -> None:
     result = await tollbridge("replay", "--diff", str(path))
     assert result.code == 1
     assert "request 1, stream\n  - false\n  + true\n" in result.out
-    found = json.loads((await tollbridge("replay", "--json", str(path))).out)
-    assert found["requests"] == [[{"place": "stream", "then": "false", "now": "true"}]]
+    replayed = json.loads((await tollbridge("replay", "--json", str(path))).out)
+    assert replayed["requests"] == [[{"place": "stream", "then": "false", "now": "true"}]]
 
 
 async def test_json_output_of_a_recording(tmp_path: Path) -> None:
     path = await recorded(tmp_path, question="hello")
-    found = json.loads((await tollbridge("replay", "--json", str(path))).out)
-    assert (found["file"], found["same"], found["outcome"]) == (str(path), True, "completed")
-    assert (found["finish_reason"], found["error"]) == ("stop", None)
-    text = "".join(part["text"] for part in found["parts"])
+    replayed = json.loads((await tollbridge("replay", "--json", str(path))).out)
+    assert (replayed["file"], replayed["same"], replayed["outcome"]) == (str(path), True, "completed")
+    assert (replayed["finish_reason"], replayed["error"]) == ("stop", None)
+    text = "".join(part["text"] for part in replayed["parts"])
     assert text == "You said “hello”. I was given 1 item and no system prompt, with no tools."
 
 
@@ -116,8 +116,8 @@ async def test_an_invalid_request_in_a_recording_is_reported(tmp_path: Path, bod
 
 async def test_the_answer_is_complete_if_the_recording_folder_cannot_be_created() -> None:
     async with Gateway() as gateway:
-        asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
-        result = await tollbridge(*asked, "--record", "/dev/null/turns")
+        command = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        result = await tollbridge(*command, "--record", "/dev/null/turns")
     assert result.code == 0
     assert result.out.startswith("You said “hi”.")
     assert result.err.startswith("Note: The turn could not be recorded in /dev/null/turns: ")
@@ -129,9 +129,9 @@ async def test_the_answer_is_complete_if_the_disk_is_full(
     tmp_path: Path, options: tuple[str, ...], room: int
 ) -> None:
     async with Gateway() as gateway:
-        asked = ("ask", "hello", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        command = ("ask", "hello", "--base-url", gateway.url, "--model", "tollbridge/demo")
         recording = ("--record", str(tmp_path), *options)
-        result = await tollbridge(*asked, *recording, program=with_room(room))
+        result = await tollbridge(*command, *recording, program=with_room(room))
     assert (result.code, result.out[:8]) == (0, "You said")
     assert result.err.count(f"The turn could not be recorded in {tmp_path}: File too large") == 1
     assert not list(tmp_path.glob("*.part"))

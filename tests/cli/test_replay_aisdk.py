@@ -15,14 +15,14 @@ RECORDINGS = Path(__file__).parents[1] / "recordings" / "aisdk"
 
 
 def _expected() -> dict[str, dict[str, Any]]:
-    found = {}
+    summaries = {}
     for index in sorted(RECORDINGS.glob("*/index.json")):
         for scenario in json.loads(index.read_text(encoding="utf-8"))["scenarios"]:
             for kind in ("full", "ui"):
                 path = index.parent / scenario["files"].get(kind, "none")
                 if path.exists() and path.stat().st_size:
-                    found[str(path)] = scenario["expected"][kind]
-    return found
+                    summaries[str(path)] = scenario["expected"][kind]
+    return summaries
 
 
 EXPECTED = _expected()

@@ -37,10 +37,10 @@ async def serving(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Pro
 
 async def test_the_gateway_serves_until_ctrl_c() -> None:
     async with serving("gateway", "--scenario", "refusal", "--api-key", "k") as (process, url):
-        asked = await tollbridge(
+        result = await tollbridge(
             *("ask", "hi", "--base-url", url, "--model", "tollbridge/demo"), env={"TOLLBRIDGE_API_KEY": "k"}
         )
-        assert asked.out.startswith("I refuse")
+        assert result.out.startswith("I refuse")
         denied = await tollbridge("ask", "hi", "--base-url", url, "--model", "tollbridge/demo")
         assert denied.code == 1
         process.send_signal(signal.SIGINT)
@@ -109,9 +109,9 @@ async def test_a_file_that_is_not_a_model_is_reported(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_the_local_model_serves_until_ctrl_c_and_is_quiet() -> None:
     async with serving("local", "--context", "1024") as (process, url):
-        asked = await tollbridge("ask", "Say hello.", "--base-url", url, within=60)
-        assert asked.code == 0
-        assert asked.out.strip()
+        result = await tollbridge("ask", "Say hello.", "--base-url", url, within=60)
+        assert result.code == 0
+        assert result.out.strip()
         (server,) = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGINT)
         _, err = await process.communicate()

@@ -58,16 +58,16 @@ async def test_a_full_disk_is_reported(arguments: tuple[str, ...], unbuffered: s
 @full
 async def test_an_answer_that_cannot_be_written_is_not_an_internal_error() -> None:
     async with Gateway() as gateway:
-        asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
-        assert await in_shell(">/dev/full", *asked) == (1, "", NO_SPACE)
+        command = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        assert await in_shell(">/dev/full", *command) == (1, "", NO_SPACE)
 
 
 @full
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
 async def test_notes_that_cannot_be_written_do_not_affect_the_answer(redirection: str) -> None:
     async with Gateway() as gateway:
-        asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
-        run = await in_shell(redirection, *asked)
+        command = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        run = await in_shell(redirection, *command)
     assert (run.code, run.err) == (0, "")
     assert run.out.startswith("You said “hi”.")
 

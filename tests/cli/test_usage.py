@@ -44,7 +44,7 @@ def at(day: str, model: str = "m", usage: Usage = Usage(100, 10, 110, 50), **fie
 async def test_the_editors_requests_are_priced(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "lists")}
     async with Gateway(api_key="k") as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         account = {"baseUrl": gateway.url, "apiKey": "k", "id": "a-1"}
         await editor.request("models", {"account": account})
         for text in ("hello", "fault:disconnect", "fault:cache-writes"):
@@ -55,9 +55,9 @@ async def test_the_editors_requests_are_priced(tmp_path: Path) -> None:
         counted = [answer.usage for answer in gateway.counted if answer.usage]
     shutil.rmtree(tmp_path / "lists")  # the prices of the time are stored with the usage
     result = await tollbridge("usage", "--json", env=env)
-    (found,) = map(json.loads, result.out.splitlines())
-    assert found["outcomes"] == {"completed": 2, "failed": 1}
-    assert (found["incomplete"], found["unpriced"]) == (1, 0)
+    (row,) = map(json.loads, result.out.splitlines())
+    assert row["outcomes"] == {"completed": 2, "failed": 1}
+    assert (row["incomplete"], row["unpriced"]) == (1, 0)
     expected = Decimal()
     for usage in counted:
         cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
@@ -66,7 +66,7 @@ async def test_the_editors_requests_are_priced(tmp_path: Path) -> None:
         expected += (usage.input_tokens - cached - written) * Decimal("0.000001")
         expected += cached * Decimal("0.0000001") + written * Decimal("0.00000125")
         expected += usage.output_tokens * Decimal("0.000004")
-    assert Decimal(found["cost"]) == expected > 0
+    assert Decimal(row["cost"]) == expected > 0
     total = (await tollbridge("usage", env={**env, "COLUMNS": "200"})).out.splitlines()[-1]
     assert "The sum is partial: 1 attempt without reported usage." in total
 
@@ -76,15 +76,15 @@ async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         await tollbridge("models", *where[:2], env=env)
-        asked = await tollbridge("ask", "hello", *where, env=env)
+        result = await tollbridge("ask", "hello", *where, env=env)
         await tollbridge("ask", "fault:failed", *where, env=env)
         chatted = await tollbridge("chat", *where, env=env, stdin=b"hello\nhello again\n")
     assert chatted.code == 0
     # The prices are a dollar and four dollars per million tokens.
     tokens_and_cost = re.match(
-        r"(\d+) in \(0 cached\) · (\d+) out \(0 reasoning\) · \$([0-9.]+) · ", asked.err
+        r"(\d+) in \(0 cached\) · (\d+) out \(0 reasoning\) · \$([0-9.]+) · ", result.err
     )
-    assert tokens_and_cost is not None, asked.err
+    assert tokens_and_cost is not None, result.err
     input_tokens, output_tokens, cost = tokens_and_cost.groups()
     exact = int(input_tokens) * Decimal("0.000001") + int(output_tokens) * Decimal("0.000004")
     assert abs(Decimal(cost) - exact) < Decimal("0.000001")
@@ -113,12 +113,12 @@ async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
     assert total.startswith("Total: 4 requests (1 failed), ")
     assert total.endswith("The sum is partial: 1 attempt without reported usage.")
     assert "≥" in line
-    (found,) = map(json.loads, (await tollbridge("usage", "--json", "--days", "1", env=env)).out.splitlines())
-    assert found["outcomes"] == {"completed": 3, "failed": 1}
-    tokens = found["usage"]
+    (row,) = map(json.loads, (await tollbridge("usage", "--json", "--days", "1", env=env)).out.splitlines())
+    assert row["outcomes"] == {"completed": 3, "failed": 1}
+    tokens = row["usage"]
     fresh = tokens["input_tokens"] - tokens["cached_tokens"]
     expected = fresh * Decimal("0.000001") + tokens["cached_tokens"] * Decimal("0.0000001")
-    assert Decimal(found["cost"]) == expected + tokens["output_tokens"] * Decimal("0.000004")
+    assert Decimal(row["cost"]) == expected + tokens["output_tokens"] * Decimal("0.000004")
 
 
 async def test_days_limits_the_days_shown(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ async def test_usage_is_added_up_by_each_dimension(
 ) -> None:
     put(tmp_path, *ROWS)
     result = await tollbridge("usage", *ALL, "--by", dimension, "--json", env=env)
-    found = [json.loads(line) for line in result.out.splitlines()]
-    costs = {entry[dimension]: entry["cost"] and Decimal(entry["cost"]) for entry in found}
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    costs = {entry[dimension]: entry["cost"] and Decimal(entry["cost"]) for entry in rows}
     expected = {name: None if cost is None else Decimal(cost) for name, cost in groups.items()}
     assert list(costs.items()) == list(expected.items())
 

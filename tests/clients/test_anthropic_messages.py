@@ -75,16 +75,16 @@ async def test_text_and_usage_arrive_streamed_and_whole() -> None:
 
 
 async def test_a_round_of_tools_with_reasoning_is_accepted_by_a_strict_gateway() -> None:
-    asked = Message("user", ["Think, then call the tool get_weather", DataPart(draw_png(), "image/png")])
+    question = Message("user", ["Think, then call the tool get_weather", DataPart(draw_png(), "image/png")])
     async with Gateway(strict=True) as gateway, AnthropicMessagesClient(gateway.url) as client:
-        request = ChatRequest(model=MODEL, messages=[asked], tools=[WEATHER], reasoning_effort="low")
+        request = ChatRequest(model=MODEL, messages=[question], tools=[WEATHER], reasoning_effort="low")
         answer = await client.create(request)
         assert answer.finish_reason == "tool-calls"
         [call] = answer.tool_calls
         [proof] = [event for event in answer.events if isinstance(event, ReasoningEnded)]
         assert proof.metadata is not None
         result = Message("user", [ToolResultPart(call.call_id, ["Sunny", DataPart(draw_png(), "image/png")])])
-        history = [asked, answer.message, result]
+        history = [question, answer.message, result]
         second = await client.create(ChatRequest(model=MODEL, messages=history, tools=[WEATHER]))
         assert "answered: “Sunny”" in second.text
         assert "I see" in second.text

@@ -408,9 +408,9 @@ async def test_a_key_quoted_by_the_server_is_redacted(error: dict[str, str]) -> 
         _, failure = await streamed(client, ask("Hi"))
         with pytest.raises(NotAuthenticated) as caught:
             await client.models()
-    for found in (failure, caught.value):
-        assert found is not None
-        assert KEY[:9] not in f"{found} {found!r} {found.args} {vars(found)}"
+    for each in (failure, caught.value):
+        assert each is not None
+        assert KEY[:9] not in f"{each} {each!r} {each.args} {vars(each)}"
 
 
 async def test_the_repr_of_a_client_does_not_contain_the_key() -> None:

@@ -117,8 +117,8 @@ async def test_a_turn_without_a_field_that_changes_its_meaning_says_so_every_tim
     scenario: str, field: str, value: Any
 ) -> None:
     async with Gateway(scenario=scenario) as gateway:
-        asked = request("Use the tool", tools=[TOOL], **{field: value})
-        turns = [*await run(gateway, asked, asked), *await run(gateway, asked)]
+        chat_request = request("Use the tool", tools=[TOOL], **{field: value})
+        turns = [*await run(gateway, chat_request, chat_request), *await run(gateway, chat_request)]
         assert sent(gateway, field) == [value, None, None, None]
     for turn in turns:
         assert turn.changes[0].startswith(f"Removed {field}: not supported by this server.")
@@ -182,9 +182,9 @@ async def test_a_confirmed_lesson_is_known_after_a_restart() -> None:
 
 async def test_a_server_that_rejects_several_fields_one_after_the_other_is_learned_in_one_turn() -> None:
     async with Gateway(reject=rejecting("temperature", "top_p", "metadata")) as gateway:
-        asked = request(temperature=0.5, top_p=0.5, metadata={"a": "b"})
-        await run(gateway, asked)
-        await run(gateway, asked)
+        chat_request = request(temperature=0.5, top_p=0.5, metadata={"a": "b"})
+        await run(gateway, chat_request)
+        await run(gateway, chat_request)
         assert [arrival.status for arrival in gateway.requests] == [400, 400, 400, 200, 200]
 
 
@@ -227,13 +227,13 @@ async def test_a_field_concerns_one_model() -> None:
 
 
 async def test_the_form_of_requests_concerns_the_server() -> None:
-    def asked(model: str) -> ChatRequest:
+    def request_for(model: str) -> ChatRequest:
         return ChatRequest(
             model=model, messages=[Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Hello")]
         )
 
     async with Gateway(scenario="reject-developer") as gateway:
-        await run(gateway, asked(MODEL), asked(OTHER_MODEL))
+        await run(gateway, request_for(MODEL), request_for(OTHER_MODEL))
         roles = [items[0]["role"] for items in sent(gateway, "input")]
     assert roles == ["developer", "system", "system"]
 

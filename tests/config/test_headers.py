@@ -234,7 +234,7 @@ async def test_headers_on_the_command_line() -> None:
 
 async def test_headers_of_the_editors_account() -> None:
     async with Gateway() as gateway, Editor(env={"PORTKEY_KEY": SECRET}) as editor:
-        await editor.greet()
+        await editor.initialize()
         account = {"baseUrl": gateway.url, "headers": {"x-provider": "openai", "x-portkey-key": SOURCE}}
         await editor.request("models", {"account": account, "refresh": True})
         assert gateway.requests[-1].headers["x-provider"] == "openai"

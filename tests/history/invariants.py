@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tollbridge.history.parts import MISSING_RESULT, Names, valid_input
+from tollbridge.history.arguments import valid_input
+from tollbridge.history.names import Names
+from tollbridge.history.pairing import MISSING_RESULT
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     PACK_MIME,
@@ -47,8 +49,8 @@ def check_order(request: ChatRequest, items: Sequence[Item]) -> None:
     counted = Counter(mark for item in items for mark in marks_of(item) if not mark.startswith("thought"))
     assert set(counted.values()) <= {1}
     content = [item for item in items if item["type"] != "function_call_output"]
-    found = [mark for item in content for mark in marks_of(item) if mark in set(expected)]
-    assert found == [mark for mark in expected if mark in set(found)]
+    marks = [mark for item in content for mark in marks_of(item) if mark in set(expected)]
+    assert marks == [mark for mark in expected if mark in set(marks)]
 
 
 def check_results(request: ChatRequest, items: Sequence[Item], names: Names) -> None:
@@ -56,21 +58,21 @@ def check_results(request: ChatRequest, items: Sequence[Item], names: Names) -> 
 
     No result is without a call while a call with its id has no result.
     """
-    made = [item for item in items if item["type"] == "function_call"]
+    call_items = [item for item in items if item["type"] == "function_call"]
     calls = [part for message in request.messages for part in _distinct_calls(message)]
-    assert [item["name"] for item in made] == [names.out(call.name) for call in calls]
+    assert [item["name"] for item in call_items] == [names.out(call.name) for call in calls]
     outputs = {item["call_id"]: item for item in items if item["type"] == "function_call_output"}
     results = [part for message in request.messages for part in message.parts]
-    given = [part for part in results if isinstance(part, ToolResultPart)]
+    result_parts = [part for part in results if isinstance(part, ToolResultPart)]
     answered: Counter[str] = Counter()
-    for item, call in zip(made, calls, strict=True):
+    for item, call in zip(call_items, calls, strict=True):
         output = outputs[item["call_id"]]
         marks = set(marks_of(output))
-        own = [result for result in given if result.call_id == call.call_id]
+        own = [result for result in result_parts if result.call_id == call.call_id]
         assert not marks or any(marks <= set(_marks(result)) for result in own)
         answered[call.call_id] += MISSING_RESULT not in write_json(output)
     wanted = Counter(call.call_id for call in calls)
-    for call_id, count in Counter(result.call_id for result in given).items():
+    for call_id, count in Counter(result.call_id for result in result_parts).items():
         assert answered[call_id] == min(count, wanted[call_id])
 
 
@@ -148,12 +150,12 @@ def _fixed_parts(request: ChatRequest) -> Iterable[tuple[Message, Part]]:
 
 def _distinct_calls(message: Message) -> list[ToolCallPart]:
     """Return the calls of a message without duplicates."""
-    found: dict[tuple[str, str, str], ToolCallPart] = {}
+    calls: dict[tuple[str, str, str], ToolCallPart] = {}
     for part in message.parts:
         if isinstance(part, ToolCallPart):
-            given = write_json(valid_input(part.input)[0])
-            found.setdefault((part.call_id, part.name, given), part)
-    return list(found.values())
+            text = write_json(valid_input(part.input)[0])
+            calls.setdefault((part.call_id, part.name, text), part)
+    return list(calls.values())
 
 
 def _is_plain_text(part: Part) -> bool:

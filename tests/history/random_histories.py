@@ -164,7 +164,7 @@ class Maker:
         return ThinkingPart(block.text, block.id, add_origin(self._here, block.proof))
 
     def _call(self) -> ToolCallPart:
-        given: list[Any] = [
+        values: list[Any] = [
             {"text": self._mark("input")},
             {},
             None,
@@ -173,13 +173,13 @@ class Maker:
             float("nan"),
             {"s": "\ud800", "n": 2**70},
         ]
-        value = self._random.choice([*given, self._mark("raw") + self._random.choice(_BROKEN)])
+        value = self._random.choice([*values, self._mark("raw") + self._random.choice(_BROKEN)])
         return ToolCallPart(self._random.choice(_IDS), self._name(), value)
 
     def _result(self) -> ToolResultPart:
         contents: list[Callable[[], TextPart | DataPart]] = [self._text, self._data]
-        made = tuple(self._random.choice(contents)() for _ in range(self._random.randrange(3)))
-        return ToolResultPart(self._random.choice(_IDS), made, self._random.random() < 0.3)
+        contents_chosen = tuple(self._random.choice(contents)() for _ in range(self._random.randrange(3)))
+        return ToolResultPart(self._random.choice(_IDS), contents_chosen, self._random.random() < 0.3)
 
     def _name(self) -> str:
         return self._random.choice(_NAMES)

@@ -18,14 +18,8 @@ from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.schema import CreateBody
 from tollbridge.testing.server import Gateway
-from tollbridge.testing.validation import (
-    check_conversation,
-    check_rules,
-    check_schema,
-    read_input,
-    read_shape,
-    read_tools,
-)
+from tollbridge.testing.strict import check_rules, check_schema
+from tollbridge.testing.validation import check_conversation, read_input, read_shape, read_tools
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     PACK_MIME,
@@ -121,13 +115,14 @@ def check_file(data: bytes, label: str, text_sent: str, sent_files: str, quirks:
         assert b64encode(data).decode() in sent_files
 
 
-def check_input(given: Any, text_sent: str) -> None:
-    if isinstance(given, dict) and "text" in given:
-        assert given["text"] in text_sent
-    elif isinstance(given, str) and given.startswith("raw"):
+def check_input(sent_input: Any, text_sent: str) -> None:
+    if isinstance(sent_input, dict) and "text" in sent_input:
+        assert sent_input["text"] in text_sent
+    elif isinstance(sent_input, str) and sent_input.startswith("raw"):
         # As it was, or within JSON if the call is sent as text.
         assert (
-            replace_surrogates(given) in text_sent or write_json(replace_surrogates(given))[1:-1] in text_sent
+            replace_surrogates(sent_input) in text_sent
+            or write_json(replace_surrogates(sent_input))[1:-1] in text_sent
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.history.parts import INVALID, REPAIR_LIMIT, repair_arguments, valid_input
+from tollbridge.history.arguments import INVALID, REPAIR_LIMIT, repair_arguments, valid_input
 from tollbridge.types.text import read_json, write_json
 
 JSON = st.recursive(
@@ -88,15 +88,15 @@ def test_valid_json_is_not_changed(value: dict[str, Any]) -> None:
 def test_any_truncated_object_becomes_an_object(value: dict[str, Any], data: st.DataObject) -> None:
     text = write_json(value)
     cut = text[: data.draw(st.integers(0, len(text)))]
-    found, _ = valid_input(cut)
-    assert isinstance(found, dict)
-    assert read_json(write_json(found)) == found
+    arguments, _ = valid_input(cut)
+    assert isinstance(arguments, dict)
+    assert read_json(write_json(arguments)) == arguments
 
 
 @given(st.text() | st.integers() | st.floats() | st.lists(JSON) | OBJECTS | st.none())
-def test_any_input_becomes_a_json_object(given_: Any) -> None:
-    found, _ = valid_input(given_)
-    assert isinstance(read_json(write_json(found)), dict)
+def test_any_input_becomes_a_json_object(value: Any) -> None:
+    arguments, _ = valid_input(value)
+    assert isinstance(read_json(write_json(arguments)), dict)
 
 
 def test_input_that_is_not_serializable_is_wrapped_as_its_repr() -> None:
@@ -104,9 +104,9 @@ def test_input_that_is_not_serializable_is_wrapped_as_its_repr() -> None:
     nested: list[Any] = []
     for _ in range(100_000):
         nested = [nested]
-    found, changed = valid_input({"a": nested})
+    arguments, changed = valid_input({"a": nested})
     assert changed
-    assert INVALID in found
+    assert INVALID in arguments
 
 
 def test_a_too_long_text_is_not_repaired() -> None:

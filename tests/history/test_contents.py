@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tollbridge.history.contents import Changes, valid_content
 from tollbridge.history.normalize import normalize_request
-from tollbridge.history.parts import Changes, valid_content
 from tollbridge.protocols.openresponses.requests import encode_request
-from tollbridge.testing.validation import check_rules, check_schema
+from tollbridge.testing.strict import check_rules, check_schema
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart, ToolResultPart
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.text import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT

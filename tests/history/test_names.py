@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.history.parts import CallIds, Names, is_valid_name
+from tollbridge.history.names import CallIds, Names, is_valid_name
 
 NAMES = st.text(max_size=80) | st.sampled_from(["a b", "a_b", "a/b", "a" * 70, "a" * 71, ""])
 

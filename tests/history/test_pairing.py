@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tollbridge.history.parts import MISSING_RESULT, ORPHAN_RESULT, Changes, pair_results
+from tollbridge.history.contents import Changes
+from tollbridge.history.pairing import MISSING_RESULT, ORPHAN_RESULT, pair_results
 from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 
 HI = TextPart("Hi")

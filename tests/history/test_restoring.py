@@ -58,9 +58,9 @@ def pack_answer(shape: str) -> tuple[list[Part], ReasoningPack]:
     parts = answer.take(answer_of(shape))
     [*more, pack], _ = answer.close()
     assert isinstance(pack, DataPart)
-    found = read_reasoning_pack(pack.data)
-    assert found is not None
-    return [*parts, *more], found
+    reasoning_pack = read_reasoning_pack(pack.data)
+    assert reasoning_pack is not None
+    return [*parts, *more], reasoning_pack
 
 
 def merge_as_editor(parts: Sequence[Part]) -> list[Part]:
@@ -110,7 +110,7 @@ def test_a_text_that_was_changed_is_not_split() -> None:
     assert shape_of(restore_reasoning([ToolCallPart("1", "f", {})], pack)) == "ab1"
 
 
-def old(*blocks: ReasoningBlock) -> ReasoningPack:
+def pack_blocks(*blocks: ReasoningBlock) -> ReasoningPack:
     return ReasoningPack(HERE.model, HERE.gateway, blocks)
 
 
@@ -118,21 +118,19 @@ SEALED = {"encrypted_content": "x"}
 CALL = ToolCallPart("1", "f", {})
 
 
-def test_packs_without_positions_are_supported() -> None:
-    pack = old(ReasoningBlock("One.", "a", SEALED), ReasoningBlock("Two.", "b", SEALED, "1"))
+def test_blocks_without_a_position_come_first() -> None:
+    pack = pack_blocks(ReasoningBlock("One.", "a", SEALED), ReasoningBlock("Two.", "b", SEALED, "1"))
     assert shape_of(restore_reasoning([TextPart("Hi"), CALL], pack)) == "a.b1"
 
 
-def test_unchanged_thinking_parts_keep_their_position_if_a_pack_has_none() -> None:
-    kept = ThinkingPart("One.", "a", add_origin(HERE, SEALED))
-    pack = old(ReasoningBlock("One.", "a", SEALED))
-    assert shape_of(restore_reasoning([TextPart("Hi"), kept, CALL], pack)) == ".a1"
-    changed = ThinkingPart("One.Two.", "a", add_origin(HERE, SEALED))
-    assert shape_of(restore_reasoning([TextPart("Hi"), changed, CALL], pack)) == "a.1"
+def test_the_thinking_parts_of_the_editor_are_replaced() -> None:
+    merged = ThinkingPart("One.Two.", "a", add_origin(HERE, SEALED))
+    pack = pack_blocks(ReasoningBlock("One.", "a", SEALED))
+    assert shape_of(restore_reasoning([TextPart("Hi"), merged, CALL], pack)) == "a.1"
 
 
 def test_equal_reasoning_blocks_are_both_restored() -> None:
     kept = ThinkingPart("One.", "a", add_origin(HERE, SEALED))
-    pack = old(ReasoningBlock("One.", "a", SEALED), ReasoningBlock("One.", "a", SEALED))
-    found = restore_reasoning([kept, CALL, kept, TextPart("Hi")], pack)
-    assert shape_of(found) == "a1a."
+    block = ReasoningBlock("One.", "a", SEALED)
+    pack = pack_blocks(block, ReasoningBlock("One.", "a", SEALED, before="1"))
+    assert shape_of(restore_reasoning([kept, CALL, kept, TextPart("Hi")], pack)) == "aa1."

@@ -33,13 +33,13 @@ def installed(source: Path = _HERE) -> Path:
         return target
     _BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_BUILD, prefix="node-", ignore_cleanup_errors=True) as folder:
-        made = Path(folder) / "made"
-        made.mkdir()
+        output_folder = Path(folder) / "made"
+        output_folder.mkdir()
         for name in names:
-            shutil.copy(source / name, made)
-        _install(made)
+            shutil.copy(source / name, output_folder)
+        _install(output_folder)
         try:
-            made.rename(target)
+            output_folder.rename(target)
         except OSError:
             if not target.is_dir():  # another process has created it
                 raise

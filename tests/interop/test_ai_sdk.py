@@ -31,8 +31,8 @@ class Sdk:
 
     async def ask(self, prompt: str, **task: Any) -> dict[str, Any]:
         whole = {"url": self._gateway.url, "apiKey": "tb-interop-key", "prompt": prompt, **task}
-        found: dict[str, Any] = await run_script(SCRIPT, whole, self._folder)
-        return found
+        result: dict[str, Any] = await run_script(SCRIPT, whole, self._folder)
+        return result
 
 
 @pytest.fixture
@@ -42,37 +42,37 @@ def sdk(gateway: Gateway, node_modules: Path) -> Sdk:
 
 @STREAMED
 async def test_text_and_usage_arrive(sdk: Sdk, stream: bool) -> None:
-    found = await sdk.ask("Hello, Grüße 🌉", stream=stream, system="Be kind.")
-    assert found["text"] == (
+    result = await sdk.ask("Hello, Grüße 🌉", stream=stream, system="Be kind.")
+    assert result["text"] == (
         "You said “Hello, Grüße 🌉”. I was given 1 item and the system prompt “Be kind.” of 8 characters, "
         "with no tools."
     )
-    assert found["finish"] == "stop"
-    usage = found["usage"]
+    assert result["finish"] == "stop"
+    usage = result["usage"]
     assert usage["totalTokens"] == usage["inputTokens"] + usage["outputTokens"]
 
 
 @STREAMED
 async def test_reasoning_arrives(sdk: Sdk, stream: bool) -> None:
-    found = await sdk.ask("Think about it", stream=stream)
-    assert found["reasoning"].startswith("The user said “Think about it”.")
-    assert found["usage"]["outputTokenDetails"]["reasoningTokens"] > 0
+    result = await sdk.ask("Think about it", stream=stream)
+    assert result["reasoning"].startswith("The user said “Think about it”.")
+    assert result["usage"]["outputTokenDetails"]["reasoningTokens"] > 0
 
 
 @STREAMED
 async def test_a_tool_is_called_and_its_result_is_answered(sdk: Sdk, gateway: Gateway, stream: bool) -> None:
     tools = [{**WEATHER, "result": "Sunny"}]
-    found = await sdk.ask("The weather in Rome?", stream=stream, tools=tools, steps=3)
-    assert [call["input"] for call in found["calls"]] == [{"location": "Rome"}]
-    assert "The tool get_weather answered: “Sunny”." in found["text"]
+    result = await sdk.ask("The weather in Rome?", stream=stream, tools=tools, steps=3)
+    assert [call["input"] for call in result["calls"]] == [{"location": "Rome"}]
+    assert "The tool get_weather answered: “Sunny”." in result["text"]
     assert len(gateway.requests) == 2
 
 
 @STREAMED
 async def test_both_parallel_calls_arrive(sdk: Sdk, stream: bool) -> None:
-    found = await sdk.ask("Both in parallel", stream=stream, tools=[WEATHER, TIME])
-    assert [call["toolName"] for call in found["calls"]] == ["get_weather", "get_time"]
-    assert found["finish"] == "tool-calls"
+    result = await sdk.ask("Both in parallel", stream=stream, tools=[WEATHER, TIME])
+    assert [call["toolName"] for call in result["calls"]] == ["get_weather", "get_time"]
+    assert result["finish"] == "tool-calls"
 
 
 @STREAMED
@@ -100,9 +100,9 @@ async def test_a_rejected_request_has_an_error_message(sdk: Sdk) -> None:
 
 @pytest.mark.parametrize("fault", ["error-event", "failed", "disconnect"])
 async def test_the_output_before_a_failure_is_kept(sdk: Sdk, fault: str) -> None:
-    found = await sdk.ask(f"Hello fault:{fault}", stream=True)
-    assert found["text"].startswith("You said “Hello”.")
-    assert found["errors"]
+    result = await sdk.ask(f"Hello fault:{fault}", stream=True)
+    assert result["text"].startswith("You said “Hello”.")
+    assert result["errors"]
 
 
 async def test_an_incomplete_answer_has_the_finish_reason_length(sdk: Sdk) -> None:

@@ -66,13 +66,13 @@ async def test_reasoning_arrives(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_a_tool_is_called_and_its_result_is_answered(client: openai.AsyncOpenAI) -> None:
-    asked: Any = [{"role": "user", "content": "The weather in Rome?"}]
-    response = await client.responses.create(model=MODEL, input=asked, tools=[WEATHER])
+    messages: Any = [{"role": "user", "content": "The weather in Rome?"}]
+    response = await client.responses.create(model=MODEL, input=messages, tools=[WEATHER])
     [call] = response.output
     assert call.type == "function_call"
     assert (call.name, call.arguments) == ("get_weather", '{"location":"Rome"}')
     result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny"}
-    history: Any = [*asked, call.to_dict(), result]
+    history: Any = [*messages, call.to_dict(), result]
     answer = await client.responses.create(model=MODEL, input=history, tools=[WEATHER])
     assert answer.output_text.startswith("The tool get_weather answered: “Sunny”.")
     # The same with the history stored on the server.

@@ -60,18 +60,18 @@ class Upstream:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.requests.append(body)
-        said = asked(body)
+        prompt = read_prompt(body)
         for word, (status, message) in FAILURES.items():
-            if word in said:
+            if word in prompt:
                 return web.json_response({"error": {"message": message, "type": "upstream"}}, status=status)
         if not body.get("stream"):
-            return web.json_response(whole(body, said))
+            return web.json_response(whole(body, prompt))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):  # the client has disconnected
-            for chunk in chunks(body, said):
+            for chunk in chunks(body, prompt):
                 await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
-                await asyncio.sleep(PACE if "slowly" in said else 0)
+                await asyncio.sleep(PACE if "slowly" in prompt else 0)
             await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -101,7 +101,7 @@ def _last_words(body: dict[str, Any]) -> str:
     return str(last)
 
 
-def asked(body: dict[str, Any]) -> str:
+def read_prompt(body: dict[str, Any]) -> str:
     """Return the last text of the user in lower case."""
     return _last_words(body).lower()
 
@@ -113,19 +113,19 @@ def _roles_after_answer(body: dict[str, Any]) -> list[str]:
     return roles[spoke[-1] + 1 :] if spoke else roles
 
 
-def calls(body: dict[str, Any], said: str) -> list[dict[str, Any]]:
+def calls(body: dict[str, Any], prompt: str) -> list[dict[str, Any]]:
     """Return the tool calls of the model: if a tool is requested and its result is not there yet.
 
     The tool is the first one, or “the tool NAME on /PATH”.
     """
     tools = [tool["function"]["name"] for tool in body.get("tools") or ()]
-    answered = "tool" in _roles_after_answer(body) or "result" in said
-    if not tools or answered or not ("tool" in said or body.get("tool_choice") == "required"):
+    answered = "tool" in _roles_after_answer(body) or "result" in prompt
+    if not tools or answered or not ("tool" in prompt or body.get("tool_choice") == "required"):
         return []
     wish = _WISH.search(_last_words(body))
     if wish and wish[1] in tools:
         return [_call(0, wish[1], {"path": wish[2]})]
-    cities = ("Paris", "Rome") if "parallel" in said else ("Paris",)
+    cities = ("Paris", "Rome") if "parallel" in prompt else ("Paris",)
     return [_call(index, tools[0], {"city": city}) for index, city in enumerate(cities)]
 
 
@@ -138,7 +138,7 @@ def _call(index: int, name: str, arguments: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def answer(body: dict[str, Any], said: str) -> tuple[str, str]:
+def answer(body: dict[str, Any], prompt: str) -> tuple[str, str]:
     """Return the text, which quotes the system prompt and the tool results, and the finish reason.
 
     A tool result can also be the text of a user message that contains the word "result".
@@ -149,39 +149,39 @@ def answer(body: dict[str, Any], said: str) -> tuple[str, str]:
         for each in body["messages"]
         if each["role"] in ("system", "developer", "tool")
     ]
-    if "result" in said:
+    if "result" in prompt:
         words.append(_last_words(body)[:QUOTED])
-    if "long" in said:
+    if "long" in prompt:
         words += [str(number) for number in range(1, 201)]
-    return " ".join(words), "length" if "at length" in said else "stop"
+    return " ".join(words), "length" if "at length" in prompt else "stop"
 
 
-def chunks(body: dict[str, Any], said: str) -> Iterator[dict[str, Any]]:
+def chunks(body: dict[str, Any], prompt: str) -> Iterator[dict[str, Any]]:
     yield _chunk(body, {"role": "assistant", "content": ""})
-    if "think" in said:
+    if "think" in prompt:
         yield from (_chunk(body, {"reasoning_content": word}) for word in _words(THOUGHT))
-    made = calls(body, said)
-    if made:
-        for call in made:
+    tool_calls = calls(body, prompt)
+    if tool_calls:
+        for call in tool_calls:
             opening = {**call, "function": {"name": call["function"]["name"], "arguments": ""}}
             yield _chunk(body, {"tool_calls": [opening]})
             rest = {"index": call["index"], "function": {"arguments": call["function"]["arguments"]}}
             yield _chunk(body, {"tool_calls": [rest]})
         yield _chunk(body, {}, "tool_calls")
     else:
-        text, reason = answer(body, said)
+        text, reason = answer(body, prompt)
         yield from (_chunk(body, {"content": word}) for word in _words(text))
         yield _chunk(body, {}, reason)
     yield {**_chunk(body, {}), "choices": [], "usage": _usage(body)}
 
 
-def whole(body: dict[str, Any], said: str) -> dict[str, Any]:
-    made = calls(body, said)
-    text, reason = answer(body, said)
-    message: dict[str, Any] = {"role": "assistant", "content": None if made else text}
-    if made:
-        message["tool_calls"] = made
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if made else reason}
+def whole(body: dict[str, Any], prompt: str) -> dict[str, Any]:
+    tool_calls = calls(body, prompt)
+    text, reason = answer(body, prompt)
+    message: dict[str, Any] = {"role": "assistant", "content": None if tool_calls else text}
+    if tool_calls:
+        message["tool_calls"] = tool_calls
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if tool_calls else reason}
     return {**_head(body, "chat.completion"), "choices": [choice], "usage": _usage(body)}
 
 

@@ -4,7 +4,7 @@ from tollbridge.local.process import environment_without_keys
 
 
 def test_the_environment_of_child_processes_has_no_keys() -> None:
-    given = {
+    variables = {
         "PATH": "/bin",
         "TOLLBRIDGE_API_KEY_WORK": "a",
         "AI_GATEWAY_API_KEY": "b",
@@ -12,4 +12,4 @@ def test_the_environment_of_child_processes_has_no_keys() -> None:
         "PIP_INDEX_PASSWORD": "d",
         "OMP_NUM_THREADS": "2",
     }
-    assert list(environment_without_keys(given)) == ["PATH", "PIP_INDEX_PASSWORD", "OMP_NUM_THREADS"]
+    assert list(environment_without_keys(variables)) == ["PATH", "PIP_INDEX_PASSWORD", "OMP_NUM_THREADS"]

@@ -58,25 +58,27 @@ ANSWER: dict[str, Any] = {
 
 
 def test_the_properties_of_active_providers_are_combined() -> None:
-    found = read_endpoints(msgspec.json.encode(ANSWER))
-    assert found.providers == ("anthropic", "vertexAnthropic")
-    assert (found.context_window, found.max_output_tokens) == (200_000, 32_000)
-    assert found.prices == Prices(Decimal("0.0000033"), Decimal("0.0000165"), Decimal("0.0000003"))
-    assert found.tags == {"vision", "implicit-caching"}
-    assert found.parameters == {"max_tokens", "temperature", "tools", "reasoning", "stop"}
+    endpoints = read_endpoints(msgspec.json.encode(ANSWER))
+    assert endpoints.providers == ("anthropic", "vertexAnthropic")
+    assert (endpoints.context_window, endpoints.max_output_tokens) == (200_000, 32_000)
+    assert endpoints.prices == Prices(Decimal("0.0000033"), Decimal("0.0000165"), Decimal("0.0000003"))
+    assert endpoints.tags == {"vision", "implicit-caching"}
+    assert endpoints.parameters == {"max_tokens", "temperature", "tools", "reasoning", "stop"}
 
 
 def test_missing_values_are_filled_and_values_of_the_list_are_kept() -> None:
-    found = read_endpoints(msgspec.json.encode(ANSWER))
-    whole = fill_from_endpoints(Model(id="m", max_output_tokens=8_000, tags=frozenset({"tool-use"})), found)
+    endpoints = read_endpoints(msgspec.json.encode(ANSWER))
+    whole = fill_from_endpoints(
+        Model(id="m", max_output_tokens=8_000, tags=frozenset({"tool-use"})), endpoints
+    )
     assert (whole.context_window, whole.max_output_tokens) == (200_000, 8_000)
-    assert whole.prices == found.prices
+    assert whole.prices == endpoints.prices
     assert whole.capabilities.images
     assert whole.capabilities.tools
     assert whole.capabilities.reasoning
     priced = Model(id="m", prices=Prices(Decimal(1)), parameters=frozenset({"stop"}))
-    assert fill_from_endpoints(priced, found).prices == Prices(Decimal(1))
-    assert fill_from_endpoints(priced, found).parameters == {"stop"}
+    assert fill_from_endpoints(priced, endpoints).prices == Prices(Decimal(1))
+    assert fill_from_endpoints(priced, endpoints).parameters == {"stop"}
 
 
 def test_only_a_chat_model_with_missing_values_has_gaps() -> None:

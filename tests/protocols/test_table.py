@@ -21,7 +21,6 @@ FOLDERS = {path.parent.name for path in (SRC / "protocols").glob("*/__init__.py"
 
 # What may import the folder of a protocol, besides the folders themselves, and why.
 IMPORTS = {
-    "__init__.py": "exports functions of the protocols as public names",
     "clients/protocols.py": "the public classes, one per protocol",
     "doctor": "examines one protocol, and knows its events",
     "frontends/vscode/adapters.py": "the public adapters, one per protocol",
@@ -94,9 +93,9 @@ def references(value: object) -> list[Lazy]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
 def test_everything_that_a_descriptor_names_exists(protocol: Protocol) -> None:
-    found = references(protocol)
-    assert found
-    for reference in found:
+    lazy_references = references(protocol)
+    assert lazy_references
+    for reference in lazy_references:
         assert reference.load() is not None, reference.path
 
 

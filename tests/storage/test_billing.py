@@ -45,7 +45,7 @@ class BillingGateway:
         self.metadata: dict[str, Any] = {}
         self.cut = False
         self.record: dict[str, Any] | None = None
-        self.asked: list[str] = []
+        self.requested_ids: list[str] = []
         self.was_asked = asyncio.Event()
         self.keys: set[str | None] = set()
         self.url = ""
@@ -66,7 +66,7 @@ class BillingGateway:
         return response
 
     async def generation(self, request: web.Request) -> web.Response:
-        self.asked.append(request.query["id"])
+        self.requested_ids.append(request.query["id"])
         self.was_asked.set()
         self.keys.add(request.headers.get("authorization"))
         return web.json_response({"data": self.record}) if self.record else web.Response(status=404)
@@ -116,7 +116,7 @@ async def test_billed_and_computed_cost_are_side_by_side() -> None:
     assert (row.provider, row.generation_id, row.conversation) == ("bedrock", GENERATION, "chat-1")
     assert (row.cost, row.billed, row.charge) == (Decimal("0.0045"),) * 3
     assert row.cost_source == "gateway"
-    assert server.asked == []
+    assert server.requested_ids == []
 
 
 async def test_a_difference_is_explained_in_the_result() -> None:
@@ -156,7 +156,7 @@ async def test_the_cost_of_a_cut_stream_is_asked_for_later_and_delays_no_turn(tm
         await engine.models(account(server))
         with pytest.raises(Disconnected):
             await engine.create(HELLO, account(server))
-        assert server.asked == []  # the turn has ended, and the first question comes later
+        assert server.requested_ids == []  # the turn has ended, and the first question comes later
         async with asyncio.timeout(10):
             await server.was_asked.wait()
         server.record = {
@@ -169,8 +169,8 @@ async def test_the_cost_of_a_cut_stream_is_asked_for_later_and_delays_no_turn(tm
         row = await wait_for_bill(path)
         [record] = tracker.records
     store.close()
-    assert set(server.asked) == {GENERATION}
-    assert 2 <= len(server.asked) <= 3
+    assert set(server.requested_ids) == {GENERATION}
+    assert 2 <= len(server.requested_ids) <= 3
     assert server.keys == {f"Bearer {KEY}"}
     assert row.outcome == "failed"
     assert (row.billed, row.cost, row.cost_source) == (Decimal("0.003"), Decimal("0.003"), "generation")
@@ -197,11 +197,11 @@ def _fields(row: UsageRow) -> dict[str, Any]:
 
 
 async def test_asking_ends_after_the_last_delay_and_is_limited() -> None:
-    tracker, asked = UsageTracker(), 0
+    tracker, requests = UsageTracker(), 0
 
     async def fetch(_: str) -> Generation:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         raise NotFound("not yet", status=404)
 
     lookup = BillLookup(tracker, delays=(0.0, 0.0))
@@ -209,22 +209,22 @@ async def test_asking_ends_after_the_last_delay_and_is_limited() -> None:
     for _ in range(PENDING_LIMIT + 5):
         lookup.submit(row, fetch)
     await lookup.wait()
-    assert asked == 2 * PENDING_LIMIT
+    assert requests == 2 * PENDING_LIMIT
     assert not tracker.records
 
 
 async def test_a_gateway_that_refuses_is_asked_once() -> None:
-    asked = 0
+    requests = 0
 
     async def fetch(_: str) -> Generation:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         raise BridgeError("no")
 
     lookup = BillLookup(UsageTracker(), delays=(0.0, 0.0, 0.0))
     lookup.submit(UsageRow(started=0.0, model=MODEL, outcome="failed", generation_id="g"), fetch)
     await lookup.wait()
-    assert asked == 1
+    assert requests == 1
 
 
 async def test_closing_the_engine_stops_the_questions() -> None:
@@ -233,7 +233,7 @@ async def test_closing_the_engine_stops_the_questions() -> None:
             server.cut = True
             with pytest.raises(Disconnected):
                 await engine.create(HELLO, account(server))
-        assert server.asked == []
+        assert server.requested_ids == []
 
 
 async def test_the_balance_of_an_account_is_reported() -> None:

@@ -49,13 +49,13 @@ def start(path: Path, name: str, times: int) -> subprocess.Popen[str]:
     )
 
 
-def asked(name: str, number: int) -> list[str]:
+def make_questions(name: str, number: int) -> list[str]:
     return [f"{name} asks question {number} about the bridge. " * 5]
 
 
 def known(path: Path, name: str, times: int) -> int:
     """Return how many requests of a process are measured for another one."""
-    questions = (request([user(text)]) for number in range(times) for text in asked(name, number))
+    questions = (request([user(text)]) for number in range(times) for text in make_questions(name, number))
     with open_estimator(path) as estimator:
         return sum(estimator.estimate_request(question).method == "actual" for question in questions)
 

@@ -150,7 +150,7 @@ def test_a_row_that_was_running_when_the_file_was_replaced_is_completed_in_the_n
     begun.result(10)
     path.unlink()
     record(tracker, "k")
-    assert [(found.key, found.outcome) for found in read_rows(path)] == [("k", "completed")]
+    assert [(each.key, each.outcome) for each in read_rows(path)] == [("k", "completed")]
 
 
 def test_several_processes_reopen_a_deleted_file_without_losing_a_row(path: Path) -> None:

@@ -269,8 +269,8 @@ def test_days_begin_at_local_midnight_when_the_clocks_change(
     try:
         zone = ZoneInfo("America/New_York")
         expected = datetime.fromisoformat(midnight).replace(tzinfo=zone).timestamp()
-        given = datetime.fromisoformat(now).replace(tzinfo=zone).timestamp()
-        assert start_of_day(given, days_ago) == expected
+        moment = datetime.fromisoformat(now).replace(tzinfo=zone).timestamp()
+        assert start_of_day(moment, days_ago) == expected
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -77,7 +77,7 @@ async def test_an_engine_with_budgets_has_two_connections_one_writer_and_one_loc
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
 async def test_the_sidecar_has_few_threads_after_a_turn() -> None:
     async with Editor() as editor, Gateway() as gateway:
-        await editor.greet()
+        await editor.initialize()
         account = {"baseUrl": gateway.url}
         message = {"role": 1, "content": [{"type": "text", "value": "Hello"}]}
         await editor.request("chat", {"account": account, "model": "tollbridge/demo", "messages": [message]})

@@ -96,9 +96,9 @@ async def test_concurrent_turns_are_each_recorded_once(tracker: UsageTracker, pa
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         runners = [Runner(client, tracker, account=BillingAccount(f"a{number}")) for number in range(50)]
         await asyncio.gather(*(runner.run(request("hello"), lambda parts: None) for runner in runners))
-    found = read_rows(path)
-    assert sorted(row.account for row in found) == sorted(f"a{number}" for number in range(50))
-    assert {row.outcome for row in found} == {"completed"}
+    stored = read_rows(path)
+    assert sorted(row.account for row in stored) == sorted(f"a{number}" for number in range(50))
+    assert {row.outcome for row in stored} == {"completed"}
 
 
 async def test_every_attempt_is_a_row_with_its_usage(tracker: UsageTracker, path: Path) -> None:
@@ -106,12 +106,12 @@ async def test_every_attempt_is_a_row_with_its_usage(tracker: UsageTracker, path
         with pytest.raises(BridgeError):
             await ask(gateway, tracker, "fault:failed-counted", attempts=3)
         counted = [answer.usage for answer in gateway.counted]
-    found = read_rows(path)
-    assert [(row.attempt, row.outcome, row.error) for row in found] == [
+    stored = read_rows(path)
+    assert [(row.attempt, row.outcome, row.error) for row in stored] == [
         (number, "failed", "server") for number in (1, 2, 3)
     ]
-    assert len({row.turn for row in found}) == 1
-    assert [row.usage for row in found] == counted
+    assert len({row.turn for row in stored}) == 1
+    assert [row.usage for row in stored] == counted
     assert tracker.total().input_tokens == sum(usage.input_tokens or 0 for usage in counted if usage) > 0
     assert (tracker.requests(), tracker.failures(), tracker.incomplete()) == (1, 1, 0)
 

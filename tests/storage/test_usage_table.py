@@ -193,7 +193,7 @@ async def test_only_old_lock_files_of_dead_processes_are_deleted(store: SqliteSt
     path.with_name("other.db-alive-killed").touch()
     os.utime(path.with_name("other.db-alive-killed"), (old, old))
     await mark_interrupted(store)
-    left = {found.name for found in path.parent.glob("*-alive-*")}
+    left = {file.name for file in path.parent.glob("*-alive-*")}
     assert left == {"store.db-alive-young", f"store.db-alive-{living.name}", "other.db-alive-killed"}
     living.release()
 

@@ -70,11 +70,11 @@ class Client:
             names = {name.lower(): value for name, value in reply.headers.items()}
             return Answer(reply.status, names, await reply.read())
 
-    async def ask(self, given: Any, **fields: Any) -> Answer:
-        return await self.post("/responses", {"model": DEMO, "input": given, **fields})
+    async def ask(self, input_value: Any, **fields: Any) -> Answer:
+        return await self.post("/responses", {"model": DEMO, "input": input_value, **fields})
 
-    async def stream(self, given: Any, **fields: Any) -> Answer:
-        return await self.ask(given, stream=True, **fields)
+    async def stream(self, input_value: Any, **fields: Any) -> Answer:
+        return await self.ask(input_value, stream=True, **fields)
 
 
 def read_events(data: bytes) -> list[dict[str, Any]]:

@@ -32,12 +32,12 @@ async def test_basic_response(client: Client) -> None:
 
 
 async def test_assistant_phase(client: Client) -> None:
-    said = [
+    items = [
         assistant("Let me look.", phase="commentary"),
         assistant("It is four.", phase="final_answer"),
         user("Thank you. And twice that?"),
     ]
-    completed(await client.ask(said))
+    completed(await client.ask(items))
 
 
 def test_response_output_phase_schema() -> None:
@@ -66,8 +66,8 @@ async def test_system_prompt(client: Client) -> None:
 
 
 async def test_tool_calling(client: Client) -> None:
-    asked = [user("What's the weather like in San Francisco?")]
-    response = completed(await client.ask(asked, tools=[WEATHER]))
+    items = [user("What's the weather like in San Francisco?")]
+    response = completed(await client.ask(items, tools=[WEATHER]))
     [call] = [item for item in response["output"] if item["type"] == "function_call"]
     assert call["name"] == "get_weather"
     assert call["arguments"] == '{"location":"San Francisco"}'
@@ -107,25 +107,27 @@ class Socket:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
 
-    async def create(self, given: Any, **fields: Any) -> list[dict[str, Any]]:
+    async def create(self, input_value: Any, **fields: Any) -> list[dict[str, Any]]:
         """Send a request and return every event until the response ends or fails."""
-        await self._socket.send_json({"type": "response.create", "model": DEMO, "input": given, **fields})
+        await self._socket.send_json(
+            {"type": "response.create", "model": DEMO, "input": input_value, **fields}
+        )
         events: list[dict[str, Any]] = []
         while True:
             events.append(await self._socket.receive_json(timeout=5))
             if events[-1]["type"] in ("response.completed", "response.failed", "error"):
                 return events
 
-    async def completed(self, given: Any, **fields: Any) -> dict[str, Any]:
-        events = await self.create(given, **fields)
+    async def completed(self, input_value: Any, **fields: Any) -> dict[str, Any]:
+        events = await self.create(input_value, **fields)
         check_event_shapes(events)
         response = check_stream(events)
         check_shape(response, "ResponseResource")
         assert response["status"] == "completed"
         return response
 
-    async def refused(self, given: Any, **fields: Any) -> str:
-        [event] = await self.create(given, **fields)
+    async def refused(self, input_value: Any, **fields: Any) -> str:
+        [event] = await self.create(input_value, **fields)
         check_shape(event, "WebSocketErrorEvent")
         assert event["status"] == 400
         code: str = event["error"]["code"]

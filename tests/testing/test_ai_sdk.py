@@ -131,12 +131,12 @@ async def test_an_error_has_the_type_of_this_protocol(body: Any, named: Any, sta
 
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_a_failure_mid_stream_keeps_the_output_before_it(backend: Backend) -> None:
-    said: list[Part] = []
+    parts: list[Part] = []
     async with Gateway(scenario="failed") as gateway, open_client(backend, gateway.url) as client:
         with pytest.raises(BridgeError) as caught:
-            await Runner(client).run(question("Hello"), said.extend)
+            await Runner(client).run(question("Hello"), parts.extend)
     assert caught.value.message
-    assert said
+    assert parts
 
 
 def question(text: str) -> ChatRequest:
@@ -207,7 +207,7 @@ def test_the_url_of_the_ai_sdk_protocol_is_derived_from_the_base_url(base: str, 
 
 def test_every_form_of_a_prompt_is_converted_to_an_equivalent_request() -> None:
     inline = "data:image/png;base64,AAAA"
-    asked = read_call(
+    call = read_call(
         {
             "prompt": [
                 {"role": "system", "content": "S"},
@@ -265,7 +265,7 @@ def test_every_form_of_a_prompt_is_converted_to_an_equivalent_request() -> None:
         },
         "m",
     )
-    assert asked["input"] == [
+    assert call["input"] == [
         {"type": "message", "role": "developer", "content": "S"},
         {
             "type": "message",
@@ -297,12 +297,12 @@ def test_every_form_of_a_prompt_is_converted_to_an_equivalent_request() -> None:
             ],
         },
     ]
-    assert asked["tools"] == [
+    assert call["tools"] == [
         {"type": "function", "name": "look", "description": "Looks.", "parameters": READ, "strict": False}
     ]
-    assert asked["tool_choice"] == {"type": "function", "name": "look"}
-    assert asked["text"] == {"format": {"type": "json_schema", "name": "answer", "schema": READ}}
-    assert (asked["reasoning"], asked["max_output_tokens"]) == ({"effort": "high"}, 99)
+    assert call["tool_choice"] == {"type": "function", "name": "look"}
+    assert call["text"] == {"format": {"type": "json_schema", "name": "answer", "schema": READ}}
+    assert (call["reasoning"], call["max_output_tokens"]) == ({"effort": "high"}, 99)
 
 
 def _result(output: dict[str, Any]) -> dict[str, Any]:

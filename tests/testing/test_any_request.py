@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.testing.client import DEMO, WEATHER, assistant, result, user
 
+from tollbridge.testing.conversation import find_fault_name
 from tollbridge.testing.faults import FaultSettings
-from tollbridge.testing.model import find_fault_name
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.service import Service
@@ -49,13 +49,13 @@ JSON = st.recursive(
 
 
 def _paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [here] if here else []
+    paths = [here] if here else []
     entries = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     )
     for key, inner in entries:
-        found += _paths(inner, (*here, key))
-    return found
+        paths += _paths(inner, (*here, key))
+    return paths
 
 
 PATHS = _paths(BODY)

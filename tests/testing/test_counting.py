@@ -70,8 +70,8 @@ async def test_an_answer_that_is_sent_back_is_cached_too(client: Client) -> None
     [message] = first["output"]
     text = message["content"][0]["text"]
     # In either form: as it was received, or as plain text.
-    for said in (message, assistant(text)):
-        used = (await client.ask([user("One"), said, user(f"Two {said['content'] == text}")])).json["usage"]
+    for item in (message, assistant(text)):
+        used = (await client.ask([user("One"), item, user(f"Two {item['content'] == text}")])).json["usage"]
         cached = used["input_tokens_details"]["cached_tokens"]
         assert cached == first["usage"]["total_tokens"] + 4  # the overhead of an item
 

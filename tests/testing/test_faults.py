@@ -106,11 +106,11 @@ async def test_error_bodies_have_every_shape(
 
 @pytest.mark.parametrize("name", HARMLESS)
 async def test_unusual_framing_does_not_change_the_text(client: Client, name: str) -> None:
-    said = output_text((await client.ask("Grüße, 漢字, 🌉")).json)
+    text = output_text((await client.ask("Grüße, 漢字, 🌉")).json)
     answer = await client.stream(f"Grüße, 漢字, 🌉 fault:{name}")
     events = read_loosely(answer.data.removeprefix(b"\xef\xbb\xbf"))
     deltas = "".join(event["delta"] for event in events if "delta" in event)
-    assert deltas.startswith(said)
+    assert deltas.startswith(text)
     assert output_text(events[-1]["response"]) == deltas
 
 

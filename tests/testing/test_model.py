@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from tests.testing.client import LIST_DIR, WEATHER, Answer, Client, assistant, calls, result, user
 
-from tollbridge.testing.validation import read_image
-from tollbridge.types.media import draw_png
+from tollbridge.types.media import draw_png, image_size
 
 AGENT_TOOLS: list[dict[str, Any]] = [
     {"type": "function", "name": name, "parameters": LIST_DIR["parameters"]}
@@ -30,8 +29,8 @@ async def test_the_same_request_gets_the_same_answer(client: Client) -> None:
 
 
 async def test_the_answer_describes_what_the_model_received(client: Client) -> None:
-    said = [{"role": "developer", "content": "Be kind."}, user("One"), assistant("Two"), user("Three")]
-    answer = await client.ask(said, instructions="Be brief.", tools=[WEATHER])
+    items = [{"role": "developer", "content": "Be kind."}, user("One"), assistant("Two"), user("Three")]
+    answer = await client.ask(items, instructions="Be brief.", tools=[WEATHER])
     assert answer.text == (
         "You said “Three”. I was given 4 items and the system prompt “Be brief.\nBe kind.” of 18 characters, "
         "with the tools get_weather."
@@ -44,7 +43,7 @@ async def test_the_request_is_extracted_from_the_context_of_an_editor(client: Cl
 
 
 @pytest.mark.parametrize(
-    ("asked", "name"),
+    ("prompt", "name"),
     [
         ("list the directory /home/me", "list_dir"),
         ("List directories please", "list_dir"),
@@ -53,8 +52,8 @@ async def test_the_request_is_extracted_from_the_context_of_an_editor(client: Cl
         ("use a tool", "create_file"),
     ],
 )
-async def test_the_requested_tool_is_called(client: Client, asked: str, name: str) -> None:
-    [call] = calls((await client.ask(asked, tools=AGENT_TOOLS)).json)
+async def test_the_requested_tool_is_called(client: Client, prompt: str, name: str) -> None:
+    [call] = calls((await client.ask(prompt, tools=AGENT_TOOLS)).json)
     assert call["name"] == name
 
 
@@ -63,21 +62,21 @@ async def test_no_tool_is_called_without_a_request(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "path"),
+    ("prompt", "path"),
     [
         ("list the directory /home/me", "/home/me"),
         ("list the directory `src/some folder`", "src/some folder"),
         ("list the directory", "path"),
     ],
 )
-async def test_arguments_are_taken_from_the_request(client: Client, asked: str, path: str) -> None:
-    [call] = calls((await client.ask(asked, tools=AGENT_TOOLS)).json)
+async def test_arguments_are_taken_from_the_request(client: Client, prompt: str, path: str) -> None:
+    [call] = calls((await client.ask(prompt, tools=AGENT_TOOLS)).json)
     assert json.loads(call["arguments"]) == {"path": path}
 
 
 async def test_a_path_is_found_in_the_context_of_an_editor(client: Client) -> None:
-    said = [user("<workspace_info>I work in /srv/me/project</workspace_info>"), user("List the directory")]
-    [call] = calls((await client.ask(said, tools=AGENT_TOOLS)).json)
+    items = [user("<workspace_info>I work in /srv/me/project</workspace_info>"), user("List the directory")]
+    [call] = calls((await client.ask(items, tools=AGENT_TOOLS)).json)
     assert json.loads(call["arguments"]) == {"path": "/srv/me/project"}
 
 
@@ -87,24 +86,24 @@ async def test_tool_choice_none_prevents_tool_calls(client: Client) -> None:
 
 async def test_only_allowed_tools_are_called(client: Client) -> None:
     choice = {"type": "allowed_tools", "tools": [{"type": "function", "name": "get_weather"}]}
-    asked = "call list_dir, with a tool"
-    [call] = calls((await client.ask(asked, tools=[LIST_DIR, WEATHER], tool_choice=choice)).json)
+    prompt = "call list_dir, with a tool"
+    [call] = calls((await client.ask(prompt, tools=[LIST_DIR, WEATHER], tool_choice=choice)).json)
     assert call["name"] == "get_weather"
 
 
 async def test_the_answer_quotes_the_result_of_a_tool(client: Client) -> None:
-    asked = user("What is the weather?")
-    [call] = calls((await client.ask([asked], tools=[WEATHER])).json)
-    answer = await client.ask([asked, call, result(call["call_id"], "Sunny, 21 °C")], tools=[WEATHER])
+    question = user("What is the weather?")
+    [call] = calls((await client.ask([question], tools=[WEATHER])).json)
+    answer = await client.ask([question, call, result(call["call_id"], "Sunny, 21 °C")], tools=[WEATHER])
     assert answer.text.startswith("The tool get_weather answered: “Sunny, 21 °C”.")
 
 
 async def test_the_answer_quotes_every_result_of_parallel_calls(client: Client) -> None:
-    asked = user("Both in parallel")
+    question = user("Both in parallel")
     tools = [WEATHER, LIST_DIR]
-    made = calls((await client.ask([asked], tools=tools)).json)
-    results = [result(call["call_id"], f"result {index}") for index, call in enumerate(made)]
-    answer = await client.ask([asked, *made, *results], tools=tools)
+    tool_calls = calls((await client.ask([question], tools=tools)).json)
+    results = [result(call["call_id"], f"result {index}") for index, call in enumerate(tool_calls)]
+    answer = await client.ask([question, *tool_calls, *results], tools=tools)
     assert "get_weather answered: “result 0”" in answer.text
     assert "list_dir answered: “result 1”" in answer.text
 
@@ -116,8 +115,8 @@ async def test_images_are_identified_by_their_bytes_and_not_by_their_media_type(
 
 async def test_images_in_tool_results_are_described(client: Client) -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "shoot", "arguments": "{}"}
-    said = [user("Take a screenshot"), call, result("c1", [image(draw_png(4, 4))])]
-    assert "I see image/png, 4 × 4 pixels." in (await client.ask(said)).text
+    items = [user("Take a screenshot"), call, result("c1", [image(draw_png(4, 4))])]
+    assert "I see image/png, 4 × 4 pixels." in (await client.ask(items)).text
 
 
 async def test_urls_are_not_fetched(client: Client) -> None:
@@ -127,16 +126,14 @@ async def test_urls_are_not_fetched(client: Client) -> None:
 
 async def test_a_generated_image_is_a_real_png(client: Client) -> None:
     response = (await client.ask("Draw a bridge")).json
-    picture = read_image(base64.b64decode(response["output"][0]["result"]))
-    assert picture is not None
-    assert picture.size == (320, 180)
+    assert image_size(base64.b64decode(response["output"][0]["result"])) == (320, 180)
 
 
 async def test_output_items_can_be_sent_back(client: Client) -> None:
-    asked = user("Think and draw a bridge")
-    made = (await client.ask([asked], include=["reasoning.encrypted_content"])).json["output"]
-    assert [item["type"] for item in made] == ["reasoning", "image_generation_call", "message"]
-    assert (await client.ask([asked, *made, user("Thanks")])).status == 200
+    question = user("Think and draw a bridge")
+    items = (await client.ask([question], include=["reasoning.encrypted_content"])).json["output"]
+    assert [item["type"] for item in items] == ["reasoning", "image_generation_call", "message"]
+    assert (await client.ask([question, *items, user("Thanks")])).status == 200
 
 
 async def test_the_effort_sets_the_length_of_the_reasoning(client: Client) -> None:

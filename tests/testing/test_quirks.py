@@ -34,9 +34,9 @@ async def test_both_calls_are_announced_at_index_0(client: Client) -> None:
 
 async def test_the_final_response_has_different_call_ids(client: Client) -> None:
     events = (await client.stream("Hi fault:renamed-calls", tools=TOOLS)).events
-    [said] = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    [item] = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     [final] = calls(events[-1]["response"])
-    assert final["call_id"] == said["call_id"] + "_again"
+    assert final["call_id"] == item["call_id"] + "_again"
 
 
 async def test_there_are_unknown_events(client: Client) -> None:

@@ -55,5 +55,5 @@ def test_every_scenario_has_a_description_of_one_line() -> None:
 
 def test_the_documentation_has_the_same_table() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "gateway.md").read_text()
-    told = re.findall(r"^\| `([\w-]+)` \| (.+) \|$", page, re.MULTILINE)
-    assert told == describe_scenarios()
+    rows = re.findall(r"^\| `([\w-]+)` \| (.+) \|$", page, re.MULTILINE)
+    assert rows == describe_scenarios()

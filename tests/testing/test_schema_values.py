@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.testing.model import make_value
+from tollbridge.testing.values import make_value
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "nothing": {},

@@ -18,10 +18,11 @@ from tests.testing.conftest import QUICK
 from tests.testing.protocol import check_stream
 
 from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.refusals import CannedReply
 from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Call, Say, ScriptedAnswer, Think
-from tollbridge.testing.server import MAX_BODY, Gateway
+from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import RequestError
 
 KEY = "tb-key-0123456789"
@@ -202,8 +203,8 @@ async def test_instructions_are_not_inherited_from_the_previous_response(client:
 
 
 async def test_a_stored_item_can_be_referenced(client: Client) -> None:
-    made = (await client.ask("Hello")).json["output"][0]
-    reference = {"type": "item_reference", "id": made["id"]}
+    item = (await client.ask("Hello")).json["output"][0]
+    reference = {"type": "item_reference", "id": item["id"]}
     question = {"role": "user", "content": "Again"}
     assert (await client.ask([reference, question])).status == 200
     missing = await client.ask([{"id": "msg_never"}, question])
@@ -219,7 +220,7 @@ async def test_a_missing_item_after_a_previous_response_is_named_by_its_place_in
 
 
 async def test_a_body_that_is_too_large_is_rejected(client: Client) -> None:
-    body = io.BytesIO(b" " * (MAX_BODY + 1))
+    body = io.BytesIO(b" " * (LIMITS.body_size + 1))
     async with client.session.post(f"{client.url}/responses", data=body) as reply:
         assert reply.status == 413
         assert (await reply.json())["error"]["code"] == "body_too_large"

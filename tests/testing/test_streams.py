@@ -68,7 +68,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 async def test_every_stream_is_valid_and_in_order(client: Client, prompt: str) -> None:
-    answer = await client.stream(**_given(prompt))
+    answer = await client.stream(**_make_body(prompt))
     check_event_shapes(answer.events)
     check_shape(check_stream(answer.events), "ResponseResource")
 
@@ -77,8 +77,8 @@ async def test_every_stream_is_valid_and_in_order(client: Client, prompt: str) -
 async def test_a_stream_ends_with_the_same_response_as_an_answer_in_one_body(
     client: Client, prompt: str
 ) -> None:
-    streamed = (await client.stream(**_given(prompt))).events[-1]["response"]
-    whole = (await client.ask(**_given(prompt))).json
+    streamed = (await client.stream(**_make_body(prompt))).events[-1]["response"]
+    whole = (await client.ask(**_make_body(prompt))).json
     check_shape(whole, "ResponseResource")
     check_usage(whole)
     assert _without_ids(streamed) == _without_ids(whole)
@@ -154,9 +154,9 @@ async def test_a_hundred_concurrent_slow_streams_are_valid(client: Client) -> No
     assert all(f"“slow {index}”" in text for index, text in enumerate(texts))
 
 
-def _given(prompt: str) -> dict[str, Any]:
+def _make_body(prompt: str) -> dict[str, Any]:
     fields = dict(PROMPTS[prompt])
-    return {"given": fields.pop("input"), **fields}
+    return {"input_value": fields.pop("input"), **fields}
 
 
 def _without_ids(response: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tollbridge.testing.refusals import RequestRejected
-from tollbridge.testing.validation import check_rules
+from tollbridge.testing.strict import check_rules
 
 HI = {"type": "message", "role": "user", "content": "Hi"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello"}

@@ -10,7 +10,7 @@ import pytest
 from tests.testing.protocol import allows
 
 from tollbridge.testing.refusals import RequestRejected
-from tollbridge.testing.validation import check_schema
+from tollbridge.testing.strict import check_schema
 
 TOOL = {
     "type": "function",

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.tokens.prompts import image_tokens, price_of
+from tollbridge.tokens.media import media_tokens, price_of
 from tollbridge.types.media import image_size
+from tollbridge.types.messages import DataPart
 
 # All of them are 37 pixels wide and 23 high, written by Pillow.
 IMAGES = sorted((Path(__file__).parent / "images").iterdir())
@@ -49,7 +50,7 @@ def test_there_is_an_image_of_every_format() -> None:
 def test_a_truncated_image_has_no_size_but_a_token_count(path: Path) -> None:
     for length in range(30):
         assert image_size(path.read_bytes()[:length]) in (None, (37, 23))
-    assert image_tokens("openai/gpt-4o", path.read_bytes()[:9]) == 1105
+    assert media_tokens("openai/gpt-4o", DataPart(path.read_bytes()[:9], "image/png")) == 1105
 
 
 @pytest.mark.parametrize(("model", "size", "tokens"), PRICES)
@@ -62,4 +63,4 @@ def test_any_bytes_have_a_token_count(data: bytes, start: bytes) -> None:
     for image in (data, start + data):
         size = image_size(image)
         assert size is None or min(size) > 0
-        assert image_tokens("anthropic/claude-sonnet-4.5", image) > 0
+        assert media_tokens("anthropic/claude-sonnet-4.5", DataPart(image, "image/png")) > 0

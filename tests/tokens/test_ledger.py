@@ -36,10 +36,10 @@ from tollbridge.types.messages import (
 START = (system(PROSE * 20), user(PROSE * 3))
 
 
-def record(ledger: Ledger, asked: ChatRequest) -> int:
+def record(ledger: Ledger, chat_request: ChatRequest) -> int:
     """Record what the provider reports for a request, and return it."""
-    truth = hidden_count(asked)
-    assert ledger.record(asked, Usage(truth))
+    truth = hidden_count(chat_request)
+    assert ledger.record(chat_request, Usage(truth))
     return truth
 
 
@@ -55,9 +55,9 @@ def grow(ledger: Ledger, messages: Sequence[Message], turns: int) -> list[Messag
     return list(messages)
 
 
-def error(ledger: Ledger, asked: ChatRequest) -> float:
-    truth = hidden_count(asked)
-    return abs(ledger.estimate(asked).tokens - truth) / truth
+def error(ledger: Ledger, chat_request: ChatRequest) -> float:
+    truth = hidden_count(chat_request)
+    return abs(ledger.estimate(chat_request).tokens - truth) / truth
 
 
 def test_an_unknown_prompt_is_estimated() -> None:
@@ -109,8 +109,8 @@ def test_messages_after_a_measured_prompt_are_added_to_its_count() -> None:
 def test_the_parts_of_an_estimate_add_up_to_it() -> None:
     ledger = Ledger()
     record(ledger, request(START, TOOLS))
-    for asked in (request(START), request([*START, assistant("Yes."), user(PROSE)], TOOLS)):
-        estimate = ledger.estimate(asked)
+    for chat_request in (request(START), request([*START, assistant("Yes."), user(PROSE)], TOOLS)):
+        estimate = ledger.estimate(chat_request)
         assert sum(part.tokens for part in estimate.parts) == estimate.tokens
 
 
@@ -253,13 +253,13 @@ def test_a_model_that_changed_its_tokenizer_is_learned_again() -> None:
     other = [system("Another prompt. " + PROSE * 30), user(PROSE)]
     accepted = []
     for turn in range(12):
-        asked = request(other)
-        accepted.append(ledger.record(asked, Usage(2 * hidden_count(asked))))
+        chat_request = request(other)
+        accepted.append(ledger.record(chat_request, Usage(2 * hidden_count(chat_request))))
         other = [*other, assistant(f"{turn}. {PROSE}"), user(PROSE * 3)]
     assert not any(accepted[:2])
     assert all(accepted[2:])
-    asked = request(other)
-    assert ledger.estimate(asked).tokens == pytest.approx(2 * hidden_count(asked), rel=0.03)
+    chat_request = request(other)
+    assert ledger.estimate(chat_request).tokens == pytest.approx(2 * hidden_count(chat_request), rel=0.03)
 
 
 def test_a_trusted_report_is_always_accepted() -> None:
@@ -299,9 +299,9 @@ def test_a_gateway_that_does_not_report_cache_reads_does_not_lower_the_estimate(
     messages = grow(ledger, START, 6)
     previous = hidden_count(request(messages[:-2]))
     for turn in range(8):
-        asked = request(messages)
-        assert not ledger.record(asked, Usage(hidden_count(asked) - round(cached * previous)))
-        previous = hidden_count(asked)
+        chat_request = request(messages)
+        assert not ledger.record(chat_request, Usage(hidden_count(chat_request) - round(cached * previous)))
+        previous = hidden_count(chat_request)
         messages = [*messages, assistant(f"{turn}. {PROSE}"), user(PROSE * (turn + 2))]
     assert error(ledger, request(messages)) < 0.03
     (accuracy,) = ledger.accuracy()
@@ -311,9 +311,9 @@ def test_a_gateway_that_does_not_report_cache_reads_does_not_lower_the_estimate(
 def test_without_cache_writes_the_previous_prompt_is_learned() -> None:
     ledger, messages, previous = Ledger(), list(START), 0
     for turn in range(12):
-        asked = request(messages)
-        ledger.record(asked, Usage(previous + 5, cached_tokens=previous))
-        previous = hidden_count(asked)
+        chat_request = request(messages)
+        ledger.record(chat_request, Usage(previous + 5, cached_tokens=previous))
+        previous = hidden_count(chat_request)
         messages = [*messages, assistant(f"{turn}. {PROSE * 4}"), user(PROSE * 6)]
     assert error(ledger, request(messages)) < 0.03
 
@@ -354,10 +354,10 @@ def test_the_largest_estimate_of_several_providers_counts() -> None:
     small, large = request(START), 1.2
 
     for number in range(6):
-        asked = request([*START, user(f"{number} " + PROSE * 5)])
-        truth = hidden_count(asked)
-        assert ledger.record(asked, Usage(truth), provider="cheap")
-        assert ledger.record(asked, Usage(round(large * truth)), provider="verbose")
+        chat_request = request([*START, user(f"{number} " + PROSE * 5)])
+        truth = hidden_count(chat_request)
+        assert ledger.record(chat_request, Usage(truth), provider="cheap")
+        assert ledger.record(chat_request, Usage(round(large * truth)), provider="verbose")
     truth = hidden_count(small)
     assert ledger.predict(small, "cheap").tokens == pytest.approx(truth, rel=0.02)
     assert ledger.predict(small, "verbose").tokens == pytest.approx(large * truth, rel=0.02)
@@ -365,8 +365,8 @@ def test_the_largest_estimate_of_several_providers_counts() -> None:
 
 
 def test_a_report_without_a_provider_belongs_to_the_latest_one() -> None:
-    ledger, asked = Ledger(), request(START)
-    assert ledger.record(asked, Usage(hidden_count(asked)), provider="cheap")
+    ledger, chat_request = Ledger(), request(START)
+    assert ledger.record(chat_request, Usage(hidden_count(chat_request)), provider="cheap")
     longer = request([*START, user(PROSE)])
     truth = record(ledger, longer)
     assert (ledger.estimate(longer).tokens, ledger.estimate(longer).method) == (truth, "actual")
@@ -390,10 +390,10 @@ def test_an_option_that_differs_in_every_request_does_not_affect_the_measurement
 def test_confidence_is_the_share_of_hits() -> None:
     ledger = Ledger()
     for number in range(8):
-        asked = request([*START, user(PROSE * number)])
-        truth = ledger.estimate(asked).tokens
+        chat_request = request([*START, user(PROSE * number)])
+        truth = ledger.estimate(chat_request).tokens
         wrong = number >= 6
-        assert ledger.record(asked, Usage(round(truth * (1.3 if wrong else 1.0))))
+        assert ledger.record(chat_request, Usage(round(truth * (1.3 if wrong else 1.0))))
     # Six hits and two misses, and one of each by Laplace smoothing.
     assert ledger.estimate(request([user("New.")])).confidence == pytest.approx(7 / 10)
 
@@ -424,12 +424,12 @@ def test_the_stated_deviation_follows_the_errors_and_is_shared_through_the_store
     store = MemoryStore()
     ledger = Ledger(store)
     messages = grow(ledger, [system(PROSE * 20)], 40)
-    asked = request([*messages, user(PROSE * 30)], TOOLS)
-    estimate = ledger.predict(asked)
+    chat_request = request([*messages, user(PROSE * 30)], TOOLS)
+    estimate = ledger.predict(chat_request)
     assert estimate.deviation < 0.7 * estimate.unscaled_deviation  # the reports were closer than expected
-    assert Ledger(store).predict(asked).deviation == estimate.deviation
+    assert Ledger(store).predict(chat_request).deviation == estimate.deviation
     ledger.clear()
-    blank = ledger.predict(asked)
+    blank = ledger.predict(chat_request)
     assert blank.deviation == blank.unscaled_deviation
 
 
@@ -471,18 +471,18 @@ def test_an_estimate_is_never_less_than_the_tokens_of_its_text() -> None:
     assert ledger.record(
         request([user(text)], model=model), Usage(round(0.9 * ledger.text_tokens(model, text)))
     )
-    asked = ledger.estimate(request([user("other")], model=model))
-    assert asked.tokens >= ledger.text_tokens(model, "other") > 0
-    assert all(part.tokens > 0 for part in asked.parts)
-    assert sum(part.tokens for part in asked.parts) == asked.tokens
+    estimate = ledger.estimate(request([user("other")], model=model))
+    assert estimate.tokens >= ledger.text_tokens(model, "other") > 0
+    assert all(part.tokens > 0 for part in estimate.parts)
+    assert sum(part.tokens for part in estimate.parts) == estimate.tokens
 
 
 @pytest.mark.parametrize("number", [2**64, 10**25, -(2**63) - 1])
 def test_numbers_of_any_size_in_a_schema_or_a_call_are_counted(number: int) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": number}}}
     messages = [user("Pay."), assistant(ToolCallPart("c1", "pay", {"wei": number})), result("c1", "Paid.")]
-    asked = request(messages, [Tool("pay", "Pays.", schema)])
+    chat_request = request(messages, [Tool("pay", "Pays.", schema)])
     ledger = Ledger()
-    assert ledger.estimate(asked).tokens > 0
-    assert ledger.record(asked, Usage(ledger.estimate(asked).tokens))
-    assert ledger.estimate(asked).method == "actual"
+    assert ledger.estimate(chat_request).tokens > 0
+    assert ledger.record(chat_request, Usage(ledger.estimate(chat_request).tokens))
+    assert ledger.estimate(chat_request).method == "actual"

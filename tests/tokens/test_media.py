@@ -9,7 +9,7 @@ import pytest
 
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.openresponses.requests import translate_messages
-from tollbridge.tokens.prompts import audio_seconds, count_pages, media_tokens, text_of
+from tollbridge.tokens.media import audio_seconds, count_pages, media_tokens, text_of
 from tollbridge.types.messages import PACK_MIME, ChatRequest, DataPart, Message, Role, TextPart
 
 PDF = (

@@ -57,8 +57,8 @@ def test_the_name_of_a_message_is_counted() -> None:
 
 def test_tools_are_counted_as_the_json_they_are_sent_as() -> None:
     tools = (Tool("read", "Reads.", {"type": "object"}), Tool("write"))
-    asked = request([], tools, GPT)
-    toolset = read_toolset(TEXTS, family_of(GPT), asked)
+    chat_request = request([], tools, GPT)
+    toolset = read_toolset(TEXTS, family_of(GPT), chat_request)
     assert toolset.count == 2
     schemas = (
         '{"name":"read","description":"Reads.","parameters":{"type":"object"}}',
@@ -68,8 +68,8 @@ def test_tools_are_counted_as_the_json_they_are_sent_as() -> None:
 
 
 def test_the_output_schema_is_counted() -> None:
-    asked = replace(request([], (), GPT), output_format=OutputFormat("x", {"type": "object"}))
-    assert read_toolset(TEXTS, family_of(GPT), asked).text == read(TextPart('{"type":"object"}')).text
+    chat_request = replace(request([], (), GPT), output_format=OutputFormat("x", {"type": "object"}))
+    assert read_toolset(TEXTS, family_of(GPT), chat_request).text == read(TextPart('{"type":"object"}')).text
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from tollbridge.tokens import tokenizers
 from tollbridge.tokens.ledger import Ledger
-from tollbridge.tokens.tokenizers import MOST_PIECES, PIECE, Tokenizer, tokenizer, warm
+from tollbridge.tokens.limits import LIMITS
+from tollbridge.tokens.tokenizers import Tokenizer, tokenizer, warm
 
 if TYPE_CHECKING:
     from splintr import AnyTokenizer
@@ -102,7 +103,7 @@ def test_the_spelling_of_a_special_token_is_counted_as_text() -> None:
 
 def test_a_very_long_text_is_counted_from_samples() -> None:
     line = "All work and no play makes the counter slow.\n"
-    text = line * (PIECE * MOST_PIECES * 3 // len(line))
+    text = line * (LIMITS.piece * LIMITS.pieces * 3 // len(line))
     started = time.process_time()
     count = loaded().count(text)
     assert time.process_time() - started < 2.0

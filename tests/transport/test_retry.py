@@ -71,9 +71,9 @@ def test_delays_double_up_to_the_longest() -> None:
     assert shortest == [0.5, 1.0, 2.0, 4.0]
 
 
-@pytest.mark.parametrize(("asked", "wait"), [(0.0, 0.0), (3.5, 3.5), (10.0, 10.0), (10.1, None)])
-def test_retry_after_is_used_unless_it_is_too_long(asked: float, wait: float | None) -> None:
-    assert POLICY.wait(RateLimited("No.", retry_after=asked), 1, random.Random(1)) == wait
+@pytest.mark.parametrize(("seconds", "wait"), [(0.0, 0.0), (3.5, 3.5), (10.0, 10.0), (10.1, None)])
+def test_retry_after_is_used_unless_it_is_too_long(seconds: float, wait: float | None) -> None:
+    assert POLICY.wait(RateLimited("No.", retry_after=seconds), 1, random.Random(1)) == wait
 
 
 def test_the_number_of_attempts_includes_the_first() -> None:

@@ -35,9 +35,9 @@ def test_a_string_is_one_text_part() -> None:
     assert ToolResultPart("call_1", cast(Any, "sun")).parts == (TextPart("sun"),)
 
 
-@pytest.mark.parametrize("given", [[TextPart("a"), TextPart("b")], (TextPart(t) for t in "ab")])
-def test_any_iterable_of_parts_becomes_a_tuple_that_can_be_read_twice(given: Any) -> None:
-    message = Message(Role.USER, given)
+@pytest.mark.parametrize("value", [[TextPart("a"), TextPart("b")], (TextPart(t) for t in "ab")])
+def test_any_iterable_of_parts_becomes_a_tuple_that_can_be_read_twice(value: Any) -> None:
+    message = Message(Role.USER, value)
     assert message.parts == message.parts == (TextPart("a"), TextPart("b"))
 
 
@@ -51,7 +51,7 @@ def test_strings_among_the_parts_become_text_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("value", "named"),
     [
         (TextPart("a"), "TextPart"),
         (None, "NoneType"),
@@ -62,11 +62,11 @@ def test_strings_among_the_parts_become_text_parts() -> None:
         ((Message("user", "a"),), "Message"),
     ],
 )
-def test_an_object_that_is_not_a_part_is_rejected_with_its_type(given: Any, named: str) -> None:
+def test_an_object_that_is_not_a_part_is_rejected_with_its_type(value: Any, named: str) -> None:
     with pytest.raises(RequestError, match=f"Message.* not {named}"):
-        Message(Role.USER, given)
+        Message(Role.USER, value)
     with pytest.raises(RequestError, match=f"ToolResultPart.* not {named}"):
-        ToolResultPart("c", given)
+        ToolResultPart("c", value)
 
 
 def test_a_tool_result_cannot_contain_calls() -> None:

@@ -37,9 +37,9 @@ def test_other_hosts_are_not_loopback(host: str) -> None:
 def test_url_checks_profiles_and_keys_agree_on_loopback_hosts(host: str) -> None:
     url = f"http://{host}:11434/v1"
     check_url(url, allow_http=False)
-    found = recognize_server(url)
-    assert found is not None
-    assert 11434 in found.recognized_by.ports
+    server = recognize_server(url)
+    assert server is not None
+    assert 11434 in server.recognized_by.ports
     account = Account("default", url, "openresponses", "auto")
     assert "AI_GATEWAY_API_KEY" in variables_for(account)
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 KEY, WRONG_KEY = "sk-toll-setup-4711", "sk-toll-wrong-0815"
 
 
-async def test_an_account_is_added_mended_and_used_without_signing_in(
+async def test_an_account_is_added_corrected_and_used_without_signing_in(
     browser: None, package: Path, tmp_path: Path
 ) -> None:
     settings = {"tollbridge.interpreter": sys.executable, "tollbridge.enableChat": "ask"}

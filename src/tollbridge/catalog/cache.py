@@ -12,20 +12,15 @@ from typing import Protocol
 
 import msgspec
 
+from tollbridge.catalog.limits import LIMITS
 from tollbridge.protocols.model_list import Endpoints
 from tollbridge.transport.files import make_folder, make_private, replace_file
 from tollbridge.types.models import Model, Prices
 
 log = logging.getLogger(__name__)
 
-# A larger file (bytes) is not read.
-SIZE_LIMIT = 32 * 1024 * 1024
-# Files in the cache; the oldest are deleted.
-FILE_LIMIT = 32
-# A temporary file older than this (seconds) was left by a process that was killed.
-_TEMPORARY_SECONDS = 60.0
-# Format 1 had no key tag, and numbers without limits.
-_FORMAT = 2
+# Increase it when the fields change: files of another format are not read.
+_FORMAT = 3
 # Bytes of the tag of an API key: enough to tell two keys apart, too few to confirm a guess.
 _TAG_SIZE = 4
 
@@ -43,8 +38,8 @@ class ModelSource(Protocol):
 class CachedEndpoints(msgspec.Struct, frozen=True):
     """The endpoints of a model, and when they were fetched; `None` if the gateway does not know them."""
 
-    fetched: float = msgspec.field(name="at")
-    endpoints: Endpoints | None = msgspec.field(name="found", default=None)
+    fetched: float
+    endpoints: Endpoints | None = None
 
 
 class CachedModels(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +62,7 @@ class CachedModels(msgspec.Struct, frozen=True, kw_only=True):
     fetched: float
     models: tuple[Model, ...]
     no_endpoints: float | None = None
-    endpoints: Mapping[str, CachedEndpoints] = msgspec.field(name="asked", default_factory=dict)
+    endpoints: Mapping[str, CachedEndpoints] = {}
     account: str = ""
     key_salt: str = ""
     key_tag: str = ""
@@ -134,7 +129,7 @@ class CatalogCache:
     def _read(self, path: Path) -> CachedModels | None:
         try:
             with path.open("rb") as file:
-                cached = msgspec.json.decode(file.read(SIZE_LIMIT), type=CachedModels)
+                cached = msgspec.json.decode(file.read(LIMITS.file_size), type=CachedModels)
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             return None
         make_private(path)
@@ -142,10 +137,10 @@ class CatalogCache:
 
     def _trim(self) -> None:
         paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for path in paths[:-FILE_LIMIT]:
+        for path in paths[: -LIMITS.files]:
             path.unlink(missing_ok=True)
         for temporary in self._folder.glob("*.[0-9]*"):
-            if temporary.stat().st_mtime < time.time() - _TEMPORARY_SECONDS:
+            if temporary.stat().st_mtime < time.time() - LIMITS.temporary:
                 temporary.unlink(missing_ok=True)
 
     def _path(self, base_url: str, account: str) -> Path:
@@ -159,7 +154,7 @@ def _encode(models: CachedModels) -> bytes:
     try:
         return msgspec.json.encode(models)
     except (ValueError, TypeError, OverflowError):
-        valid = tuple(model for model in models.models if _is_valid(model))
+        valid = tuple(filter(_is_valid, models.models))
         log.warning("left %d invalid models out of the cache", len(models.models) - len(valid))
         ids = {model.id for model in valid}
         endpoints = {name: answer for name, answer in models.endpoints.items() if name in ids}

@@ -23,8 +23,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tollbridge.catalog.cache import CachedEndpoints, CachedModels, CatalogCache, ModelSource
+from tollbridge.catalog.limits import LIMITS
 from tollbridge.config.patterns import any_matches, matching
-from tollbridge.config.schema import ModelSettings, Settings
+from tollbridge.config.schema import Settings
 from tollbridge.protocols.model_list import fill_from_endpoints, has_gaps
 from tollbridge.types.errors import BridgeError, InvalidRequest, NotFound, StreamError
 from tollbridge.types.models import Capabilities, Model, Prices, PriceTier, identify
@@ -35,17 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A list younger than this (seconds) is not fetched again, except with `refresh`.
-FRESH = 300.0
-# After a failed fetch the gateway is not tried again for this long (seconds), except with `refresh`.
-RETRY = 30.0
-# Lists in memory, one per gateway, account and key.
-LIST_LIMIT = 64
-# Models whose endpoints are fetched in one refresh, and how many at the same time.
-ENRICH_LIMIT = 50
-ENRICH_CONCURRENCY = 8
-# Endpoints are valid for this long (seconds); so is the answer that a gateway has none.
-ENRICH_RETRY = 86_400.0
 # Assumed of a model that neither the gateway nor the settings describe: content is sent, and a rejection
 # shows what the model does not accept.
 _UNKNOWN_MODEL = {"tools": True, "images": True, "files": True, "reasoning": False}
@@ -57,7 +47,13 @@ _UNKNOWN_MODEL = {"tools": True, "images": True, "files": True, "reasoning": Fal
 def filter_models(models: Iterable[Model], settings: Settings) -> list[Model]:
     """Return the allowed models with the settings applied: favourites first, then in the gateway's order."""
     allowed = [apply_model_settings(model, settings) for model in models if is_allowed(model.id, settings)]
-    return sorted(allowed, key=lambda model: _favourite_rank(model.id, settings))
+
+    def rank(model: Model) -> int:
+        """Return the position of the first matching pattern in `favourites`; its length if none matches."""
+        matches = [any_matches([pattern], model.id) for pattern in settings.favourites]
+        return [*matches, True].index(True)
+
+    return sorted(allowed, key=rank)
 
 
 def is_allowed(model_id: str, settings: Settings) -> bool:
@@ -73,31 +69,19 @@ def is_favourite(model_id: str, settings: Settings) -> bool:
 def apply_model_settings(model: Model, settings: Settings) -> Model:
     """Return the model with all matching settings applied, the most specific pattern last."""
     for overrides in matching(settings.models, model.id):
-        model = _override(model, overrides)
+        capabilities = msgspec.structs.asdict(overrides.capabilities)
+        explicit = {name: value for name, value in capabilities.items() if value is not None}
+        model = msgspec.structs.replace(
+            model,
+            name=overrides.name or model.name,
+            context_window=overrides.context_window or model.context_window,
+            max_output_tokens=overrides.max_output_tokens or model.max_output_tokens,
+            context_size=overrides.context_size or model.context_size,
+            # Sent with every request, so prompts must leave room for it.
+            output_reserve=overrides.parameters.get("max_output_tokens") or model.output_reserve,
+            overrides={**model.overrides, **explicit},
+        )
     return model
-
-
-def _override(model: Model, overrides: ModelSettings) -> Model:
-    capabilities = msgspec.structs.asdict(overrides.capabilities)
-    explicit = {name: value for name, value in capabilities.items() if value is not None}
-    return msgspec.structs.replace(
-        model,
-        name=overrides.name or model.name,
-        context_window=overrides.context_window or model.context_window,
-        max_output_tokens=overrides.max_output_tokens or model.max_output_tokens,
-        context_size=overrides.context_size or model.context_size,
-        # Sent with every request, so prompts must leave room for it.
-        output_reserve=overrides.parameters.get("max_output_tokens") or model.output_reserve,
-        overrides={**model.overrides, **explicit},
-    )
-
-
-def _favourite_rank(model_id: str, settings: Settings) -> int:
-    """Return the position of the first matching pattern in `favourites`; its length if none matches."""
-    for rank, pattern in enumerate(settings.favourites):
-        if any_matches([pattern], model_id):
-            return rank
-    return len(settings.favourites)
 
 
 # --- Missing fields ---
@@ -108,23 +92,27 @@ async def fill_gaps(
 ) -> CachedModels:
     """Complete models with missing fields from their endpoints.
 
-    Uses the cached endpoints of the previous list, and fetches at most `ENRICH_LIMIT` more.
+    Uses the cached endpoints of the previous list, and fetches at most `LIMITS.details` more.
     """
     now = time.time()
     endpoints = dict(previous.endpoints) if previous else {}
     no_endpoints = previous.no_endpoints if previous else None
-    if no_endpoints is None or not 0 <= now - no_endpoints < ENRICH_RETRY:
+    if no_endpoints is None or not 0 <= now - no_endpoints < LIMITS.details_valid:
         due = _models_to_fetch(models, endpoints, now)
         fetched, supported = await _fetch_endpoints(source, key, due, now) if due else ({}, True)
         endpoints |= fetched
         no_endpoints = None if supported else now
     listed = {model.id for model in models}
+    endpoints = {name: answer for name, answer in endpoints.items() if name in listed}
+    known = {name: answer.endpoints for name, answer in endpoints.items() if answer.endpoints}
     return CachedModels(
         base_url=source.base_url,
         fetched=now,
-        models=tuple(_fill(model, endpoints) for model in models),
+        models=tuple(
+            fill_from_endpoints(model, known[model.id]) if model.id in known else model for model in models
+        ),
         no_endpoints=no_endpoints,
-        endpoints={name: answer for name, answer in endpoints.items() if name in listed},
+        endpoints=endpoints,
     )
 
 
@@ -134,13 +122,8 @@ def _models_to_fetch(
     """Return the models with missing fields and no valid endpoints: first the new ones, then the oldest."""
     times = {name: answer.fetched for name, answer in endpoints.items() if now - answer.fetched >= 0}
     incomplete = [model for model in models if has_gaps(model)]
-    due = [model for model in incomplete if now - times.get(model.id, 0.0) > ENRICH_RETRY]
-    return sorted(due, key=lambda model: times.get(model.id, 0.0))[:ENRICH_LIMIT]
-
-
-def _fill(model: Model, endpoints: Mapping[str, CachedEndpoints]) -> Model:
-    known = endpoints[model.id].endpoints if model.id in endpoints else None
-    return fill_from_endpoints(model, known) if known else model
+    due = [model for model in incomplete if now - times.get(model.id, 0.0) > LIMITS.details_valid]
+    return sorted(due, key=lambda model: times.get(model.id, 0.0))[: LIMITS.details]
 
 
 async def _fetch_endpoints(
@@ -161,7 +144,7 @@ async def _fetch_endpoints(
         return {}, True
     if first is None:
         return {}, False
-    semaphore = asyncio.Semaphore(ENRICH_CONCURRENCY)
+    semaphore = asyncio.Semaphore(LIMITS.concurrency)
 
     async def fetch(model: Model) -> CachedEndpoints | None:
         async with semaphore:
@@ -228,14 +211,17 @@ class Catalog:
         Raises:
             BridgeError: The fetch failed, and there is no earlier list.
         """
-        key = _list_key(source, account, api_key)
-        cached = self._find_list(key, source.base_url, account, api_key)
-        if cached is not None and cached.age < FRESH and not refresh:
+        key, cached = self._find_list(source, account, api_key)
+        if cached is not None and cached.age < LIMITS.fresh and not refresh:
             return Listing(cached.models, cached.fetched)
         failed, error = self._failures.get(key, (0.0, None))
-        if cached is not None and not refresh and error and time.monotonic() - failed < RETRY:
+        if cached is not None and not refresh and error and time.monotonic() - failed < LIMITS.retry:
             return Listing(cached.models, cached.fetched, error)
-        fetch = self._start_fetch(key, source, account, api_key, cached)
+        fetch = self._fetches.get(key)
+        if fetch is None:
+            fetch = asyncio.ensure_future(self._fetch(source, account, api_key, cached))
+            self._fetches[key] = fetch
+            fetch.add_done_callback(lambda task: self._store(key, cached, task))
         if cached is None:
             # Shielded: other callers may be waiting for the same fetch when this one is cancelled.
             fetched = await asyncio.shield(fetch)
@@ -253,7 +239,7 @@ class Catalog:
         self, source: ModelSource, model_id: str, *, api_key: str | None = None, account: str | None = ""
     ) -> Model | None:
         """Return a model of the cached list."""
-        cached = self._find_list(_list_key(source, account, api_key), source.base_url, account, api_key)
+        _, cached = self._find_list(source, account, api_key)
         return next((model for model in cached.models if model.id == model_id), None) if cached else None
 
     def owners(self, base_url: str, account: str = "") -> frozenset[str]:
@@ -271,41 +257,29 @@ class Catalog:
         await asyncio.gather(*fetches, return_exceptions=True)
 
     def _find_list(
-        self, key: int, base_url: str, account: str | None, api_key: str | None
-    ) -> CachedModels | None:
-        """Return the list of this key in memory, or else the account's list on disk if it is of this key."""
+        self, source: ModelSource, account: str | None, api_key: str | None
+    ) -> tuple[int, CachedModels | None]:
+        """Return the list of an API key in memory, or else the account's list on disk if it is of this key.
+
+        The first value is the place of the list in memory. It does not reveal the API key.
+        """
+        key = hash((source.base_url, account, api_key))
         cached = self._lists.get(key)
         if cached is None and account is not None and self._cache and key not in self._read_from_disk:
             self._read_from_disk.add(key)
-            stored = self._cache.get(base_url, account)
+            stored = self._cache.get(source.base_url, account)
             if stored is not None and stored.belongs_to(api_key):
                 cached = stored
                 self._remember(key, cached)
-        return cached
+        return key, cached
 
     def _remember(self, key: int, models: CachedModels) -> None:
         self._lists.pop(key, None)
-        while len(self._lists) >= LIST_LIMIT:
+        while len(self._lists) >= LIMITS.lists:
             oldest = next(iter(self._lists))
             self._lists.pop(oldest)
             self._read_from_disk.discard(oldest)
         self._lists[key] = models
-
-    def _start_fetch(
-        self,
-        key: int,
-        source: ModelSource,
-        account: str | None,
-        api_key: str | None,
-        previous: CachedModels | None,
-    ) -> asyncio.Task[CachedModels]:
-        """Return the running fetch of this key, or start one."""
-        fetch = self._fetches.get(key)
-        if fetch is None:
-            fetch = asyncio.ensure_future(self._fetch(source, account, api_key, previous))
-            self._fetches[key] = fetch
-            fetch.add_done_callback(lambda task: self._store(key, previous, task))
-        return fetch
 
     async def _fetch(
         self, source: ModelSource, account: str | None, api_key: str | None, previous: CachedModels | None
@@ -323,25 +297,17 @@ class Catalog:
     def _store(self, key: int, previous: CachedModels | None, fetch: asyncio.Task[CachedModels]) -> None:
         """Store the result of a fetch."""
         self._fetches.pop(key, None)
-        if fetch.cancelled():
-            return
-        error = fetch.exception()
+        error = None if fetch.cancelled() else fetch.exception()
         if isinstance(error, BridgeError):
             self._failures[key] = (time.monotonic(), error)
             log.info("cannot fetch the list of models: %s", error.message)
-            return
-        if error is not None:
-            return  # a bug in Tollbridge: raised to the caller that waits for the fetch
+        if fetch.cancelled() or error is not None:
+            return  # another error is a bug in Tollbridge: raised to the caller that waits for the fetch
         models = fetch.result()
         self._failures.pop(key, None)
         self._remember(key, models)
         if self._on_change and previous and previous.models != models.models:
             self._on_change(models.base_url)
-
-
-def _list_key(source: ModelSource, account: str | None, api_key: str | None) -> int:
-    """Return a number for the gateway, account and API key. It does not reveal the API key."""
-    return hash((source.base_url, account, api_key))
 
 
 # --- Prices of models that their gateway lists without any ---
@@ -363,8 +329,6 @@ _TOKEN_PRICES = {
     "cache_write": "cache_write_mtok",
     "cache_write_long": "cache_write_1h_mtok",
 }
-# More models than gateways list; the cache is cleared then.
-_MODEL_LIMIT = 10_000
 
 
 class PriceLookup:
@@ -401,7 +365,7 @@ class PriceLookup:
             return None
         key = model, base_url
         if key not in self._prices:
-            if len(self._prices) >= _MODEL_LIMIT:
+            if len(self._prices) >= LIMITS.prices:
                 self._prices.clear()
             self._prices[key] = _find_prices(self._snapshot, model, base_url)
         return self._prices[key]

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("tollbridge.cli.usage", "Explain why a prompt was not read from the cache."),
     "gateway": ("tollbridge.cli.serve", "Run the embedded gateway for tests."),
     "local": ("tollbridge.cli.serve", "Download and serve a small local model."),
-    "log": ("tollbridge.cli.conversations", "List, show and delete kept conversations."),
+    "log": ("tollbridge.cli.log", "List, show and delete kept conversations."),
     "login": ("tollbridge.cli.config", "Store an API key in the system keyring."),
     "logout": ("tollbridge.cli.config", "Remove an API key from the system keyring."),
     "models": ("tollbridge.cli.models", "List a gateway's models."),

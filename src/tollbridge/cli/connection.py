@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from tollbridge.catalog.models import Catalog, Listing, filter_models, is_favourite
-from tollbridge.cli.errors import LIST_ADVICE, LOCAL_ADVICE, ExplainedError
+from tollbridge.cli.errors import LIST_ADVICE, LOCAL_ADVICE, ExplainedError, explain
 from tollbridge.cli.options import ConnectionOptions
 from tollbridge.cli.terminal import one_line
 from tollbridge.compat.known_servers import known_quirks
@@ -146,10 +146,8 @@ class Session(msgspec.Struct, frozen=True):
 
     def _explain(self, error: BridgeError, advice: Mapping[Kind, str] = {}) -> ExplainedError:
         advice = {**LOCAL_ADVICE, **advice} if self.is_local else advice
-        account = self.account
-        return ExplainedError(
-            error, account.backend, advice, base_url=account.base_url, arguments=self.arguments
-        )
+        place = {"base_url": self.account.base_url, "arguments": self.arguments}
+        return ExplainedError(explain(error, self.account.backend, advice, **place))
 
 
 def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> GatewayChoice:

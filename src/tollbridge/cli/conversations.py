@@ -1,26 +1,22 @@
-"""Conversations: their messages and requests, the files they are saved in, and `tollbridge log`.
+"""Conversations: their messages and requests, and the files they are saved in.
 
 A conversation is kept only if the user asked for it (the option --keep or the setting `keep_conversations`).
-Files can be read by their owner only, and contain no key that was sent. `tollbridge log` lists, shows and
-deletes kept conversations.
+Files can be read by their owner only, and contain no key that was sent.
 """
 
 from __future__ import annotations
 
 import secrets
-import sys
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import click
 import msgspec
 
-from tollbridge.cli.options import KeepOptions, PromptOptions, WholeNumber
-from tollbridge.cli.output import Column, Row, show_table, to_json
-from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, supports_styles
+from tollbridge.cli.options import KeepOptions, PromptOptions
+from tollbridge.cli.terminal import one_line
 from tollbridge.config.schema import Settings
 from tollbridge.transport.files import data_folder, make_folder, replace_file
 from tollbridge.types.messages import (
@@ -38,13 +34,10 @@ from tollbridge.types.text import read_json, write_json
 
 # A larger file (bytes) is not read.
 SIZE_LIMIT = 256 * 1024 * 1024
-SUFFIX = ".json"
 NOTHING_KEPT = (
     "No conversation is kept. Keep one with --keep, or every one with "
     "`tollbridge config set keep_conversations true`."
 )
-_FORMAT = 1
-_TITLE_LENGTH = 80
 
 
 class Conversation:
@@ -171,19 +164,16 @@ async def open_conversation(
     return conversation
 
 
-# --- Files ---
-
-
 class SavedConversation(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation in a file. `tollbridge count --messages` reads the same files.
 
-    `conversation` is the id of its requests; `None` in files of earlier versions, which did not save it.
+    `conversation` is the id of its requests.
     """
 
     model: str
     messages: tuple[Message, ...]
     conversation: str | None = None
-    format: int = _FORMAT
+    format: int = 1
 
     @property
     def title(self) -> str:
@@ -191,7 +181,7 @@ class SavedConversation(msgspec.Struct, frozen=True, kw_only=True):
         questions = (message for message in self.messages if message.role is Role.USER)
         question = next(questions, None)
         text = "" if question is None else one_line(" ".join(texts(question)))
-        return text if len(text) <= _TITLE_LENGTH else f"{text[:_TITLE_LENGTH]}…"
+        return text if len(text) <= 80 else f"{text[:80]}…"
 
     def to_markdown(self) -> str:
         """Return the conversation as a readable text."""
@@ -217,13 +207,10 @@ def read_conversation(path: Path) -> SavedConversation:
             raise ValueError(f"it exceeds the {SIZE_LIMIT >> 20} MiB limit")
         return msgspec.convert(read_json(data), SavedConversation)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors too
-        advice = f" Delete it with `tollbridge log delete {path.stem}`." if _is_kept(path) else ""
+        is_kept = path.parent == ConversationStore().folder
+        advice = f" Delete it with `tollbridge log delete {path.stem}`." if is_kept else ""
         reason = one_line(str(error)).rstrip(".")
         raise click.ClickException(f"{path} is not a saved conversation: {reason}.{advice}") from error
-
-
-def _is_kept(path: Path) -> bool:
-    return path.parent == ConversationStore().folder
 
 
 def write_conversation(path: Path, conversation: SavedConversation, keys: Iterable[str] = ()) -> None:
@@ -249,10 +236,7 @@ def write_conversation(path: Path, conversation: SavedConversation, keys: Iterab
         raise click.ClickException(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
-# --- Kept conversations ---
-
-
-class KeptConversation(msgspec.Struct, frozen=True, kw_only=True):
+class KeptConversation(NamedTuple):
     """A file in the folder of kept conversations. `updated` is in seconds since the epoch."""
 
     id: str
@@ -268,16 +252,16 @@ class ConversationStore:
 
     def new_path(self) -> Path:
         """Return the file for a new conversation. Its name is the conversation's id."""
-        while (path := self.folder / f"{secrets.token_hex(3)}{SUFFIX}").exists():
+        while (path := self.folder / f"{secrets.token_hex(3)}.json").exists():
             pass
         return path
 
     def all(self) -> list[KeptConversation]:
         """Return the kept conversations, the latest first."""
         kept = []
-        for path in self.folder.glob(f"*{SUFFIX}"):
+        for path in self.folder.glob("*.json"):
             try:
-                kept.append(KeptConversation(id=path.stem, path=path, updated=path.stat().st_mtime))
+                kept.append(KeptConversation(path.stem, path, path.stat().st_mtime))
             except OSError:  # deleted by another process
                 continue
         return sorted(kept, key=lambda each: each.updated, reverse=True)
@@ -300,122 +284,3 @@ class ConversationStore:
                 f"{count} conversations have an ID that starts with {prefix!r}. Run `tollbridge log`."
             )
         return matches[0]
-
-
-# --- The command `log` ---
-
-LOG_COLUMNS = (
-    Column("id"),
-    Column("last change", drop_order=1),
-    Column("model", drop_order=2),
-    Column("messages", right=True, drop_order=3),
-    Column("first question", min_width=20),
-)
-
-
-class LogRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A kept conversation. The fields are those of `log --json`; `updated` is in seconds since the epoch."""
-
-    id: str
-    updated: float
-    model: str | None
-    messages: int
-    title: str
-
-
-@click.group(invoke_without_command=True)
-@click.option("--count", "-n", type=WholeNumber(1), default=20, show_default=True, help="How many to list.")
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per conversation.")
-@click.pass_context
-def log(ctx: click.Context, count: int, as_json: bool) -> None:
-    """List, show and delete kept conversations.
-
-    Conversations are kept if `ask` or `chat` has the option --keep, or if the setting `keep_conversations` is
-    true. They are files on this computer that only you can read. Without a subcommand, the latest are listed.
-    """
-    if ctx.invoked_subcommand is not None:
-        return
-    store = ConversationStore()
-    kept = store.all()
-    rows = [_row(each) for each in kept[:count]]
-    if as_json:
-        for row in rows:
-            click.echo(to_json(row))
-    elif rows:
-        show_table(LOG_COLUMNS, [Row(_cells(row)) for row in rows])
-        if len(kept) > count:
-            click.echo(f"\n… and {len(kept) - count:,} more; use --count to see them.")
-    else:
-        click.echo(NOTHING_KEPT, err=True)
-
-
-def _row(kept: KeptConversation) -> LogRow:
-    try:
-        saved = read_conversation(kept.path)
-    except click.ClickException:
-        return LogRow(id=kept.id, updated=kept.updated, model=None, messages=0, title="(cannot be read)")
-    return LogRow(
-        id=kept.id,
-        updated=kept.updated,
-        model=saved.model,
-        messages=sum(message.role is not Role.SYSTEM for message in saved.messages),
-        title=saved.title,
-    )
-
-
-def _cells(row: LogRow) -> tuple[str, ...]:
-    changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated))
-    return row.id, changed, row.model or "—", f"{row.messages:,}", row.title
-
-
-@log.command()
-@click.argument("conversation", required=False, metavar="[ID]")
-@click.option("--json", "as_json", is_flag=True, help="Output the conversation as one JSON object.")
-def show(conversation: str | None, as_json: bool) -> None:
-    """Print a conversation: the one whose ID starts with ID, or the latest."""
-    kept = ConversationStore().find(conversation)
-    saved = read_conversation(kept.path)
-    if as_json:
-        click.echo(to_json({"id": kept.id, **_as_json(saved)}))
-    elif supports_styles(sys.stdout):
-        _show_styled(kept.id, saved)
-    else:
-        click.echo(replace_controls(saved.to_markdown()) if sys.stdout.isatty() else saved.to_markdown())
-
-
-def _as_json(saved: SavedConversation) -> dict[str, Any]:
-    messages = [{"role": message.role, "text": "\n".join(texts(message))} for message in saved.messages]
-    return {"model": saved.model, "messages": messages}
-
-
-def _show_styled(conversation_id: str, saved: SavedConversation) -> None:
-    # Imported here because it loads rich.
-    from tollbridge.cli.markdown import render_markdown
-
-    paint = Styles(sys.stdout)
-    click.echo(f"{paint.dim}{conversation_id} · {replace_controls(saved.model)}{paint.plain}")
-    for message in saved.messages:
-        text = "\n\n".join(texts(message))
-        if message.role is Role.ASSISTANT:
-            render_markdown(text, sys.stdout)
-        else:
-            mark = "> " if message.role is Role.USER else "system: "
-            click.echo(f"\n{paint.bold}{mark}{replace_controls(text)}{paint.plain}")
-
-
-@log.command()
-@click.argument("conversations", nargs=-1, metavar="[ID]...")
-@click.option("--all", "everything", is_flag=True, help="Delete all kept conversations.")
-def delete(conversations: tuple[str, ...], everything: bool) -> None:
-    """Delete conversations. ID is the beginning of an ID in the list."""
-    if bool(conversations) == everything:
-        raise click.UsageError("Name the conversations to delete, or use --all.")
-    store = ConversationStore()
-    # All are found before the first one is deleted, so that a wrong ID deletes nothing.
-    chosen = store.all() if everything else [store.find(prefix) for prefix in conversations]
-    for kept in {each.id: each for each in chosen}.values():
-        try:
-            kept.path.unlink(missing_ok=True)
-        except OSError as error:
-            raise click.ClickException(f"Cannot delete {kept.path}: {error.strerror}.") from error
-    click.echo(f"Deleted {format_count(len({each.id for each in chosen}), 'conversation')}.", err=True)

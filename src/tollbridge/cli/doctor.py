@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-
 from tollbridge.storage.store import StoreUnusable
 from tollbridge.storage.tracker import BillingAccount
 
@@ -36,9 +35,6 @@ _MARKS: dict[Verdict, tuple[str, str]] = {
     "unproven": ("?", "yellow"),
     "unknown": ("–", "dim"),
 }
-
-
-_SKIPPED_TITLE = "All other steps"
 
 
 class Checklist:
@@ -75,7 +71,7 @@ class Checklist:
             if self._has_skipped:
                 return
             self._has_skipped = True
-            step = msgspec.structs.replace(step, title=_SKIPPED_TITLE)
+            step = msgspec.structs.replace(step, title="All other steps")
         if step.finding is None:
             if self._status is not None:
                 self._status.update(f"{step.title}…")
@@ -193,11 +189,9 @@ def _conclusion(examination: Examination, path: Path | None) -> str:
     if not examination.can_chat:
         return f"Chat does not work ({requests}). No profile saved."
     server = f" with {examination.server.name}" if examination.server else ""
-    profile = (
-        f"Profile saved to {path}"
-        if path
-        else "No profile saved: this temporary server stops when the command exits."
-    )
+    profile = "No profile saved: this temporary server stops when the command exits."
+    if path is not None:
+        profile = f"Profile saved to {path}"
     return f"Chat works{server} ({requests}). {profile}"
 
 

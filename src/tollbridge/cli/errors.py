@@ -59,26 +59,7 @@ LOCAL_ADVICE: dict[Kind, str] = {
 
 
 class ExplainedError(click.ClickException):
-    """An error with the advice for its gateway. Click prints it and exits with code 1.
-
-    Args:
-        error: The error.
-        protocol: The name of the gateway's protocol.
-        advice: The advice of this command, for the kinds of errors where it differs.
-        base_url: The URL of the gateway, if it is known.
-        arguments: The options that select the gateway, for the commands in the advice.
-    """
-
-    def __init__(
-        self,
-        error: BridgeError,
-        protocol: str = DEFAULT_BACKEND,
-        advice: Mapping[Kind, str] = {},
-        *,
-        base_url: str = "",
-        arguments: str = "",
-    ) -> None:
-        super().__init__(explain(error, protocol, advice, base_url=base_url, arguments=arguments))
+    """An error with the text of `explain`. Click prints it and exits with code 1."""
 
     def show(self, file: object = None) -> None:  # noqa: ARG002 (the signature is click's)
         click.echo(wrap_line(f"Error: {self.message}", sys.stderr), err=True)
@@ -86,7 +67,7 @@ class ExplainedError(click.ClickException):
 
 def print_error(error: BridgeError) -> None:
     """Print the error and the advice on standard error."""
-    ExplainedError(error).show()
+    ExplainedError(explain(error)).show()
 
 
 def explain(

@@ -122,7 +122,7 @@ class MarkdownWriter:
         fence = _FENCE.match(line)
         # Four spaces or more start indented code, in which a fence is text. In a list item they can be the
         # indentation of the item, so a fence is accepted there.
-        if fence and (len(fence[1]) < 4 or self._is_item()):
+        if fence and (len(fence[1]) < 4 or (self._block and _ITEM.match(self._block[0]))):
             self._finish_block()
             self._code = self._renderer.open_code(fence[2], fence[3].strip())
             self._print([f"{_DIM}{line}{_PLAIN}"])
@@ -142,9 +142,6 @@ class MarkdownWriter:
             return True
         return bool(_QUOTE.match(line)) != bool(_QUOTE.match(self._block[0]))
 
-    def _is_item(self) -> bool:
-        return bool(self._block and _ITEM.match(self._block[0]))
-
     def _finish_block(self) -> None:
         if self._block:
             self._print(self._renderer.render("\n".join(self._block), terminal_width(self._stream)))
@@ -155,7 +152,10 @@ class MarkdownWriter:
         line = [self._line] if self._line else []
         width = terminal_width(self._stream)
         if self._code is not None:
-            return [_truncate(self._line, width * self._height())] if line else []
+            from rich.cells import cell_len, set_cell_size
+
+            cells = width * self._height()
+            return [set_cell_size(text, cells) if cell_len(text) > cells else text for text in line]
         blocks = [self._block, line] if line and self._starts_block(self._line) else [[*self._block, *line]]
         return [row for block in blocks if block for row in self._renderer.render("\n".join(block), width)]
 
@@ -166,6 +166,8 @@ class MarkdownWriter:
         self._next_drawing = 0.0
 
     def _draw(self, lines: list[str]) -> None:
+        from rich.cells import cell_len
+
         started = self._clock()
         if self._separate and lines:
             lines = ["", *lines]
@@ -174,7 +176,9 @@ class MarkdownWriter:
             (n for n, (old, new) in enumerate(zip(self._drawn, lines, strict=False)) if old != new),
             min(len(self._drawn), len(lines)),
         )
-        rows = sum(self._rows(line) for line in self._drawn[same:])
+        # A drawn line takes several rows of the terminal if that was made narrower since.
+        width = max(1, terminal_width(self._stream))
+        rows = sum(max(1, -(-cell_len(_STYLES.sub("", line)) // width)) for line in self._drawn[same:])
         back = f"\x1b[{rows}A\r\x1b[J" if rows else ""
         if back or lines[same:]:
             self._stream.write(back + "".join(f"{line}\n" for line in lines[same:]))
@@ -187,26 +191,11 @@ class MarkdownWriter:
 
     def _height(self) -> int:
         """Return how many rows of the terminal can be drawn again."""
-        return max(1, _screen_height(self._stream) - 2)
-
-    def _rows(self, line: str) -> int:
-        """Return how many rows of the terminal a drawn line takes; more than one if it was made narrower."""
-        from rich.cells import cell_len
-
-        return max(1, -(-cell_len(_STYLES.sub("", line)) // max(1, terminal_width(self._stream))))
-
-
-def _screen_height(stream: TextIO) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).lines or 24
-    except (OSError, ValueError):
-        return 24
-
-
-def _truncate(line: str, cells: int) -> str:
-    from rich.cells import cell_len, set_cell_size
-
-    return set_cell_size(line, cells) if cell_len(line) > cells else line
+        try:
+            rows = os.get_terminal_size(self._stream.fileno()).lines or 24
+        except (OSError, ValueError):
+            rows = 24
+        return max(1, rows - 2)
 
 
 def render_markdown(text: str, stream: TextIO) -> None:
@@ -214,9 +203,6 @@ def render_markdown(text: str, stream: TextIO) -> None:
     writer = MarkdownWriter(stream)
     writer.write(text)
     writer.end()
-
-
-# --- Rendering one block ---
 
 
 class _CodeBlock:
@@ -330,11 +316,10 @@ class _Renderer:
             self._console.print(
                 renderable, width=width, soft_wrap=width is None, no_wrap=width is None, end=""
             )
-        lines = [_strip_end(line) for line in capture.get().split("\n")]
+        # Without the spaces with which rich fills a line, before its last style ends.
+        lines = [
+            line.removesuffix(_PLAIN).rstrip() + _PLAIN if line.endswith(_PLAIN) else line.rstrip()
+            for line in capture.get().split("\n")
+        ]
         visible = [n for n, line in enumerate(lines) if _STYLES.sub("", line).strip()]
         return lines[visible[0] : visible[-1] + 1] if visible else []
-
-
-def _strip_end(line: str) -> str:
-    """Remove the spaces with which rich fills a line."""
-    return line.removesuffix(_PLAIN).rstrip() + _PLAIN if line.endswith(_PLAIN) else line.rstrip()

@@ -11,7 +11,7 @@ import msgspec
 
 from tollbridge.catalog.models import filter_models, is_favourite
 from tollbridge.cli.connection import connect
-from tollbridge.cli.options import Command, ConnectionOptions, connection_options
+from tollbridge.cli.options import ConnectionOptions, connection_options
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.schema import Settings
@@ -44,11 +44,14 @@ class Filter(msgspec.Struct, frozen=True):
 
     def matches(self, model: Model) -> bool:
         text = f"{model.id} {model.name or ''} {model.description or ''}".lower()
+        prices = model.prices or Prices()
+        # A model with unknown prices is not cheap enough.
+        price = None if prices.input is None or prices.output is None else max(prices.input, prices.output)
         return (
             (self.all_types or model.is_chat_model)
             and all(word.lower() in text for word in self.words)
             and all(tag in model.tags for tag in self.tags)
-            and (self.max_price is None or _costs_at_most(model.prices, self.max_price))
+            and (self.max_price is None or (price is not None and price * _MILLION <= self.max_price))
         )
 
     def describe(self) -> str:
@@ -59,13 +62,6 @@ class Filter(msgspec.Struct, frozen=True):
             *([] if self.max_price is None else [f" --max-price {self.max_price:f}"]),
         ]
         return "".join(conditions)
-
-
-def _costs_at_most(prices: Prices | None, max_price: Decimal) -> bool:
-    """Return whether a model is cheap enough. A model with unknown prices is not."""
-    if prices is None or prices.input is None or prices.output is None:
-        return False
-    return max(prices.input, prices.output) * _MILLION <= max_price
 
 
 class _Dollars(click.ParamType[Decimal]):
@@ -81,28 +77,18 @@ class _Dollars(click.ParamType[Decimal]):
         return dollars
 
 
-def filter_options(command: Command) -> Command:
-    for option in (
-        click.option("--all", "all_types", is_flag=True, help="Include non-chat models."),
-        click.option(
-            "--max-price", type=_Dollars(), metavar="USD", help="Maximum price in USD per million tokens."
-        ),
-        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Filter by tag (repeatable)."),
-        click.option(
-            "--search",
-            "words",
-            multiple=True,
-            metavar="WORD",
-            help="Filter by text in ID, name or description (repeatable).",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 @click.command()
 @connection_options
-@filter_options
+@click.option(
+    "--search",
+    "words",
+    multiple=True,
+    metavar="WORD",
+    help="Filter by text in ID, name or description (repeatable).",
+)
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Filter by tag (repeatable).")
+@click.option("--max-price", type=_Dollars(), metavar="USD", help="Maximum price in USD per million tokens.")
+@click.option("--all", "all_types", is_flag=True, help="Include non-chat models.")
 @click.option("--refresh", is_flag=True, help="Ignore the cache and fetch the list again.")
 @click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per model.")
 def models(
@@ -129,18 +115,16 @@ def models(
 
 def _explain_empty(allowed: list[Model], hidden: int, wanted: Filter) -> str:
     """Return why no model is shown."""
-    if allowed:
-        considered = sum(wanted.all_types or model.is_chat_model for model in allowed)
-        types = "" if wanted.all_types else " Use --all to include other types."
-        if not considered:
-            return f"The gateway lists no chat models.{types}"
-        return f"None of {format_count(considered, 'model')} matches{wanted.describe()}.{types}"
-    if hidden:
-        return (
-            f"All {hidden} models are excluded by your `allow` and `deny` settings. "
-            "Run `tollbridge config` to see them."
-        )
-    return "The gateway lists no models."
+    if hidden and not allowed:
+        advice = "Run `tollbridge config` to see them."
+        return f"All {hidden} models are excluded by your `allow` and `deny` settings. {advice}"
+    if not allowed:
+        return "The gateway lists no models."
+    considered = sum(wanted.all_types or model.is_chat_model for model in allowed)
+    types = "" if wanted.all_types else " Use --all to include other types."
+    if not considered:
+        return f"The gateway lists no chat models.{types}"
+    return f"None of {format_count(considered, 'model')} matches{wanted.describe()}.{types}"
 
 
 async def _list(where: ConnectionOptions, refresh: bool) -> tuple[list[Model], int, Settings]:
@@ -195,6 +179,9 @@ def _show(models: list[Model], settings: Settings) -> None:
     for model in models:
         prices = model.prices or Prices()
         kind = [] if model.is_chat_model else [model.type or ""]
+        # The capabilities in the gateways' terms, with the corrections of the settings.
+        added = {_TAGS[name] for name, can in model.overrides.items() if can}
+        removed = {_TAGS[name] for name, can in model.overrides.items() if not can}
         star = " ★" if is_favourite(model.id, settings) else ""
         cells = (
             model.id + star,
@@ -203,17 +190,10 @@ def _show(models: list[Model], settings: Settings) -> None:
             _price(prices.input),
             _price(prices.output),
             prices.category or "",
-            ", ".join([*kind, *_capabilities(model)]),
+            ", ".join([*kind, *sorted(model.tags - removed | added)]),
         )
         rows.append(Row(cells))
     show_table(COLUMNS, rows)
-
-
-def _capabilities(model: Model) -> list[str]:
-    """Return the capabilities of a model, in the gateways' terms, with the corrections of the settings."""
-    added = {_TAGS[name] for name, can in model.overrides.items() if can}
-    removed = {_TAGS[name] for name, can in model.overrides.items() if not can}
-    return sorted(model.tags - removed | added)
 
 
 def _count(tokens: int | None) -> str:

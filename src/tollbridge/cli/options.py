@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import re
 import shlex
@@ -32,6 +33,7 @@ FILE_LIMIT = 20 * 1024 * 1024
 _NOT_FOR_OPTION = frozenset({"model", "messages", "input", "instructions", "tools", "stream"})
 
 Command = Callable[..., int | None]
+Decorator = Callable[[Command], Command]
 
 
 class _ModelName(click.ParamType[str]):
@@ -89,6 +91,8 @@ class _Folder(click.Path):
         super().__init__(file_okay=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("The name is empty. Pass the name of a directory.", param, ctx)
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
@@ -166,252 +170,6 @@ class KeepOptions(msgspec.Struct, frozen=True):
     resume: bool = False
 
 
-def connection_options(command: Command) -> Command:
-    """Add the options that choose the gateway; the command receives `where: ConnectionOptions`."""
-
-    @click.option("--local", is_flag=True, help="Use the small local model (downloaded on first use).")
-    @click.option(
-        "--base-url",
-        metavar="URL",
-        callback=_check_url,
-        help="Gateway base URL, usually ending in /v1. Default: the one in the settings file; without "
-        "it, Vercel AI Gateway if there is an API key, else the local model.  [env: TOLLBRIDGE_BASE_URL]",
-    )
-    @click.option(
-        "--account",
-        metavar="NAME",
-        help="Account from the settings file. Default: its `account` setting.  [env: TOLLBRIDGE_ACCOUNT]",
-    )
-    @click.option(
-        "--allow-http",
-        is_flag=True,
-        help="Allow unencrypted HTTP to remote hosts (insecure).",
-    )
-    @click.option(
-        "--backend",
-        type=click.Choice(BACKENDS),
-        help=f"Gateway protocol.  [env: TOLLBRIDGE_BACKEND; default: {BACKENDS[0]}]",
-    )
-    @click.option(
-        "--header",
-        "headers",
-        multiple=True,
-        metavar="'NAME: VALUE'",
-        callback=_read_headers,
-        help="Extra header for requests to the gateway; repeatable. Not for keys: see --secret-header.",
-    )
-    @click.option(
-        "--secret-header",
-        "secret_headers",
-        multiple=True,
-        metavar="'NAME: SOURCE'",
-        callback=_read_headers,
-        help="Extra header with a secret value from environment:NAME or keyring:NAME; repeatable.",
-    )
-    @functools.wraps(command)
-    def with_connection(
-        local: bool,
-        base_url: str | None,
-        account: str | None,
-        allow_http: bool,
-        backend: Backend | None,
-        headers: dict[str, str],
-        secret_headers: dict[str, str],
-        **rest: Any,
-    ) -> int | None:
-        if local and (base_url or account):
-            other = "--base-url" if base_url else "--account"
-            raise click.UsageError(f"--local and {other} are mutually exclusive.")
-        secrets = {name: {"secret": source} for name, source in secret_headers.items()}
-        where = ConnectionOptions(
-            base_url, local, allow_http, backend, None, account, headers={**headers, **secrets}
-        )
-        return command(where=where, **rest)
-
-    return with_connection
-
-
-def ui_stream_option(command: Command) -> Command:
-    """Add --ui-stream, which sets `where.ui_stream`. Apply below `connection_options`."""
-
-    @click.option(
-        "--ui-stream",
-        metavar="URL",
-        callback=_check_url,
-        help="Use a chat endpoint that returns an AI SDK UI message stream, instead of a gateway.",
-    )
-    @functools.wraps(command)
-    def with_ui_stream(ui_stream: str | None, where: ConnectionOptions, **rest: Any) -> int | None:
-        if ui_stream and (where.local or where.base_url or where.account):
-            raise click.UsageError("--ui-stream cannot be combined with --local, --base-url or --account.")
-        if ui_stream and (option := _first_on_command_line("model", "effort", "backend")):
-            raise click.UsageError(
-                f"{option} cannot be used with --ui-stream; the endpoint chooses the model."
-            )
-        return command(where=msgspec.structs.replace(where, ui_stream=ui_stream), **rest)
-
-    return with_ui_stream
-
-
-def _first_on_command_line(*names: str) -> str | None:
-    """Return the flag of the first of these options that is set on the command line."""
-    context = click.get_current_context()
-    for option in context.command.params:
-        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
-            return option.opts[0]
-    return None
-
-
-def record_options(command: Command) -> Command:
-    """Add --record and --record-redact, which set fields of `where`. Apply below `connection_options`."""
-
-    @click.option(
-        "--record",
-        type=_Folder(),
-        metavar="DIR",
-        callback=_check_folder,
-        help="Save a recording of each request in this directory, for `tollbridge replay`.  "
-        "[env: TOLLBRIDGE_RECORD]",
-    )
-    @click.option("--record-redact", is_flag=True, help="Remove message content from recordings.")
-    @functools.wraps(command)
-    def with_record(
-        record: str | None, record_redact: bool, where: ConnectionOptions, **rest: Any
-    ) -> int | None:
-        recorded = msgspec.structs.replace(where, record=record, record_redact=record_redact)
-        return command(where=recorded, **rest)
-
-    return with_record
-
-
-def over_budget_option(command: Command) -> Command:
-    """Add --over-budget; the command receives `over_budget: bool`."""
-    option = click.option("--over-budget", is_flag=True, help="Send requests even if they exceed a budget.")
-    return option(command)
-
-
-def prompt_options(command: Command) -> Command:
-    """Add the options for the model and the prompt; the command receives `wishes: PromptOptions`."""
-
-    @click.option(
-        "--model",
-        "-m",
-        type=MODEL_NAME,
-        metavar="NAME",
-        help="Model ID (see `tollbridge models`). Default: the `model` setting, else your first favourite or "
-        "the gateway's only model.  [env: TOLLBRIDGE_MODEL]",
-    )
-    @click.option("--system", "-s", metavar="TEXT", help="System prompt. Default: none.")
-    @click.option(
-        "--image",
-        "images",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        callback=lambda _context, _option, paths: tuple(read_image(path) for path in paths),
-        help="Attach an image to the (first) prompt; repeatable.",
-    )
-    @click.option(
-        "--file",
-        "-f",
-        "files",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        callback=lambda _context, _option, paths: tuple(read_attachment(path) for path in paths),
-        help="Attach a text file, an image, a PDF or audio to the (first) prompt; repeatable.",
-    )
-    @click.option(
-        "--reasoning",
-        "effort",
-        type=click.Choice(EFFORTS),
-        metavar="EFFORT",
-        help=f"Reasoning effort: {', '.join(EFFORTS)}. By default the model decides.",
-    )
-    @click.option(
-        "--max-tokens",
-        type=WholeNumber(1),
-        metavar="N",
-        help="The most tokens that the answer may have.",
-    )
-    @click.option(
-        "--temperature", type=_FiniteNumber(), metavar="T", help="Sampling temperature, such as 0.2."
-    )
-    @click.option(
-        "--option",
-        "-o",
-        "fields",
-        multiple=True,
-        metavar="KEY=VALUE",
-        callback=_read_fields,
-        help="Any other field of the request, such as top_p=0.9 or service_tier=flex; repeatable. The value "
-        "is JSON, or else a text.",
-    )
-    @click.option("--raw", is_flag=True, help="Print Markdown as the model wrote it, on a terminal too.")
-    @functools.wraps(command)
-    def with_prompt(
-        model: str | None,
-        system: str | None,
-        images: tuple[DataPart, ...],
-        files: tuple[TextPart | DataPart, ...],
-        effort: str | None,
-        max_tokens: int | None,
-        temperature: float | None,
-        fields: dict[str, Any],
-        raw: bool,
-        **rest: Any,
-    ) -> int | None:
-        system = None if system is None else replace_surrogates(system)
-        named = {"reasoning_effort": effort, "max_output_tokens": max_tokens, "temperature": temperature}
-        parameters = fields | {name: value for name, value in named.items() if value is not None}
-        wishes = PromptOptions(model, system, (*images, *files), parameters, raw)
-        return command(wishes=wishes, **rest)
-
-    return with_prompt
-
-
-def _read_fields(
-    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, Any]:
-    """Read request fields. Those that a `ChatRequest` does not name are in its field `extra`."""
-    # Imported here: most commands have no such option, and this module is loaded with every command.
-    from tollbridge.config.parameters import REQUEST_PARAMETERS, parameter_error
-
-    named: dict[str, Any] = {}
-    extra: dict[str, Any] = {}
-    for text in values:
-        name, equals, value_text = replace_surrogates(text).partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE.")
-        if name in _NOT_FOR_OPTION:
-            raise click.BadParameter(f"{name!r} cannot be set with -o. See --help for the options.")
-        try:
-            value = read_json(value_text)
-        except ValueError:
-            value = value_text
-        if problem := parameter_error(name, value):
-            raise click.BadParameter(f"{name}: {problem}.")
-        (named if name in REQUEST_PARAMETERS else extra)[name] = value
-    return {**named, "extra": extra} if extra else named
-
-
-def keep_options(command: Command) -> Command:
-    """Add --keep and --continue; the command receives `keep: KeepOptions`."""
-
-    @click.option(
-        "--continue", "-c", "resume", is_flag=True, help="Continue the last conversation that was kept."
-    )
-    @click.option(
-        "--keep/--no-keep",
-        default=None,
-        help="Keep the conversation on this computer, for --continue and `tollbridge log`. Default: the "
-        "`keep_conversations` setting.  [env: TOLLBRIDGE_KEEP_CONVERSATIONS]",
-    )
-    @functools.wraps(command)
-    def with_keep(keep: bool | None, resume: bool, **rest: Any) -> int | None:
-        return command(keep=KeepOptions(keep, resume), **rest)
-
-    return with_keep
-
-
 def read_image(path: Path) -> DataPart:
     """Read an image file. The MIME type comes from its content, not from its name.
 
@@ -481,12 +239,6 @@ def _read_headers(
     return headers
 
 
-def _check_folder(_context: click.Context, _option: click.Parameter, folder: str | None) -> str | None:
-    if folder == "":
-        raise click.BadParameter("The name is empty. Pass the name of a directory.")
-    return folder
-
-
 def _check_url(_context: click.Context, option: click.Parameter, url: str | None) -> str | None:
     if not url:
         return None
@@ -501,3 +253,250 @@ def _check_url(_context: click.Context, option: click.Parameter, url: str | None
         example = "https://host/v1" if option.name == "base_url" else "https://host/api/chat"
         raise click.BadParameter(f"{url!r} is not an http or https URL. Expected something like {example}.")
     return url
+
+
+def _read_fields(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Any]:
+    """Read request fields. Those that a `ChatRequest` does not name are in its field `extra`."""
+    # Imported here: most commands have no such option, and this module is loaded with every command.
+    from tollbridge.config.parameters import REQUEST_PARAMETERS, parameter_error
+
+    named: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for text in values:
+        name, equals, value_text = replace_surrogates(text).partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE.")
+        if name in _NOT_FOR_OPTION:
+            raise click.BadParameter(f"{name!r} cannot be set with -o. See --help for the options.")
+        try:
+            value = read_json(value_text)
+        except ValueError:
+            value = value_text
+        if problem := parameter_error(name, value):
+            raise click.BadParameter(f"{name}: {problem}.")
+        (named if name in REQUEST_PARAMETERS else extra)[name] = value
+    return {**named, "extra": extra} if extra else named
+
+
+def _add_options(argument: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Return a decorator that adds options to a command and passes their values as one argument.
+
+    Args:
+        argument: The name of the argument.
+        make: Makes the value of the argument. Its parameters are options, or arguments of decorators above.
+        options: The options, in the order of the help text.
+    """
+    names = inspect.signature(make).parameters
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(**values: Any) -> int | None:
+            value = make(**{name: values.pop(name) for name in names})
+            return command(**values, **{argument: value})
+
+        decorated: Command = run
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def _make_connection(
+    local: bool,
+    base_url: str | None,
+    account: str | None,
+    allow_http: bool,
+    backend: Backend | None,
+    headers: dict[str, str],
+    secret_headers: dict[str, str],
+) -> ConnectionOptions:
+    if local and (base_url or account):
+        other = "--base-url" if base_url else "--account"
+        raise click.UsageError(f"--local and {other} are mutually exclusive.")
+    secrets = {name: {"secret": source} for name, source in secret_headers.items()}
+    return ConnectionOptions(
+        base_url, local, allow_http, backend, None, account, headers={**headers, **secrets}
+    )
+
+
+# The options that choose the gateway; the command receives `where: ConnectionOptions`.
+connection_options = _add_options(
+    "where",
+    _make_connection,
+    click.option("--local", is_flag=True, help="Use the small local model (downloaded on first use)."),
+    click.option(
+        "--base-url",
+        metavar="URL",
+        callback=_check_url,
+        help="Gateway base URL, usually ending in /v1. Default: the one in the settings file; without "
+        "it, Vercel AI Gateway if there is an API key, else the local model.  [env: TOLLBRIDGE_BASE_URL]",
+    ),
+    click.option(
+        "--account",
+        metavar="NAME",
+        help="Account from the settings file. Default: its `account` setting.  [env: TOLLBRIDGE_ACCOUNT]",
+    ),
+    click.option("--allow-http", is_flag=True, help="Allow unencrypted HTTP to remote hosts (insecure)."),
+    click.option(
+        "--backend",
+        type=click.Choice(BACKENDS),
+        help=f"Gateway protocol.  [env: TOLLBRIDGE_BACKEND; default: {BACKENDS[0]}]",
+    ),
+    click.option(
+        "--header",
+        "headers",
+        multiple=True,
+        metavar="'NAME: VALUE'",
+        callback=_read_headers,
+        help="Extra header for requests to the gateway; repeatable. Not for keys: see --secret-header.",
+    ),
+    click.option(
+        "--secret-header",
+        "secret_headers",
+        multiple=True,
+        metavar="'NAME: SOURCE'",
+        callback=_read_headers,
+        help="Extra header with a secret value from environment:NAME or keyring:NAME; repeatable.",
+    ),
+)
+
+
+def _add_ui_stream(where: ConnectionOptions, ui_stream: str | None) -> ConnectionOptions:
+    if ui_stream and (where.local or where.base_url or where.account):
+        raise click.UsageError("--ui-stream cannot be combined with --local, --base-url or --account.")
+    context = click.get_current_context()
+    for option in context.command.params if ui_stream else ():
+        is_set = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if is_set and option.name in ("model", "effort", "backend"):
+            flag = option.opts[0]
+            raise click.UsageError(f"{flag} cannot be used with --ui-stream; the endpoint chooses the model.")
+    return msgspec.structs.replace(where, ui_stream=ui_stream)
+
+
+# Sets `where.ui_stream`. Apply it below `connection_options`.
+ui_stream_option = _add_options(
+    "where",
+    _add_ui_stream,
+    click.option(
+        "--ui-stream",
+        metavar="URL",
+        callback=_check_url,
+        help="Use a chat endpoint that returns an AI SDK UI message stream, instead of a gateway.",
+    ),
+)
+
+
+def _add_record(where: ConnectionOptions, record: str | None, record_redact: bool) -> ConnectionOptions:
+    return msgspec.structs.replace(where, record=record, record_redact=record_redact)
+
+
+# Set fields of `where`. Apply them below `connection_options`.
+record_options = _add_options(
+    "where",
+    _add_record,
+    click.option(
+        "--record",
+        type=_Folder(),
+        metavar="DIR",
+        help="Save a recording of each request in this directory, for `tollbridge replay`.  "
+        "[env: TOLLBRIDGE_RECORD]",
+    ),
+    click.option("--record-redact", is_flag=True, help="Remove message content from recordings."),
+)
+
+# The command receives `over_budget: bool`.
+over_budget_option = click.option(
+    "--over-budget", is_flag=True, help="Send requests even if they exceed a budget."
+)
+
+
+def _make_prompt(
+    model: str | None,
+    system: str | None,
+    images: tuple[DataPart, ...],
+    files: tuple[TextPart | DataPart, ...],
+    effort: str | None,
+    max_tokens: int | None,
+    temperature: float | None,
+    fields: dict[str, Any],
+    raw: bool,
+) -> PromptOptions:
+    system = None if system is None else replace_surrogates(system)
+    named = {"reasoning_effort": effort, "max_output_tokens": max_tokens, "temperature": temperature}
+    parameters = fields | {name: value for name, value in named.items() if value is not None}
+    return PromptOptions(model, system, (*images, *files), parameters, raw)
+
+
+# The options for the model and the prompt; the command receives `wishes: PromptOptions`.
+prompt_options = _add_options(
+    "wishes",
+    _make_prompt,
+    click.option(
+        "--model",
+        "-m",
+        type=MODEL_NAME,
+        metavar="NAME",
+        help="Model ID (see `tollbridge models`). Default: the `model` setting, else your first favourite or "
+        "the gateway's only model.  [env: TOLLBRIDGE_MODEL]",
+    ),
+    click.option("--system", "-s", metavar="TEXT", help="System prompt. Default: none."),
+    click.option(
+        "--image",
+        "images",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        callback=lambda _context, _option, paths: tuple(map(read_image, paths)),
+        help="Attach an image to the (first) prompt; repeatable.",
+    ),
+    click.option(
+        "--file",
+        "-f",
+        "files",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        callback=lambda _context, _option, paths: tuple(map(read_attachment, paths)),
+        help="Attach a text file, an image, a PDF or audio to the (first) prompt; repeatable.",
+    ),
+    click.option(
+        "--reasoning",
+        "effort",
+        type=click.Choice(EFFORTS),
+        metavar="EFFORT",
+        help=f"Reasoning effort: {', '.join(EFFORTS)}. By default the model decides.",
+    ),
+    click.option(
+        "--max-tokens", type=WholeNumber(1), metavar="N", help="The most tokens that the answer may have."
+    ),
+    click.option(
+        "--temperature", type=_FiniteNumber(), metavar="T", help="Sampling temperature, such as 0.2."
+    ),
+    click.option(
+        "--option",
+        "-o",
+        "fields",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_read_fields,
+        help="Any other field of the request, such as top_p=0.9 or service_tier=flex; repeatable. The value "
+        "is JSON, or else a text.",
+    ),
+    click.option("--raw", is_flag=True, help="Print Markdown as the model wrote it, on a terminal too."),
+)
+
+# The command receives `keep: KeepOptions`.
+keep_options = _add_options(
+    "keep",
+    KeepOptions,
+    click.option(
+        "--continue", "-c", "resume", is_flag=True, help="Continue the last conversation that was kept."
+    ),
+    click.option(
+        "--keep/--no-keep",
+        default=None,
+        help="Keep the conversation on this computer, for --continue and `tollbridge log`. Default: the "
+        "`keep_conversations` setting.  [env: TOLLBRIDGE_KEEP_CONVERSATIONS]",
+    ),
+)

@@ -59,7 +59,8 @@ def read_standard_input() -> str:
     Raises:
         click.ClickException: It is too long or not UTF-8.
     """
-    if sys.stderr.isatty() and not _has_data(_SILENT_WAIT):
+    can_wait = sys.platform != "win32"  # it cannot wait for a pipe
+    if can_wait and sys.stderr.isatty() and not select.select([sys.stdin.fileno()], [], [], _SILENT_WAIT)[0]:
         click.echo("Reading standard input… (end it with Ctrl-D, or pass < /dev/null)", err=True)
     data = sys.stdin.buffer.read(PROMPT_LIMIT + 1)
     if len(data) > PROMPT_LIMIT:
@@ -68,11 +69,6 @@ def read_standard_input() -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise click.ClickException(f"Standard input is not UTF-8 text (byte {error.start}).") from error
-
-
-def _has_data(seconds: float) -> bool:
-    """Wait until standard input has data or has ended. Windows cannot wait for a pipe."""
-    return sys.platform == "win32" or bool(select.select([sys.stdin.fileno()], [], [], seconds)[0])
 
 
 def read_piped_line() -> str:
@@ -317,7 +313,10 @@ def hold_keyboard() -> Iterator[TypedText]:
         _write_to_terminal(_DO_NOT_MARK_PASTES)
         raise
     finally:
-        typed.text = clean_typed_text(_read_typed(fd).decode("utf-8", "replace"))
+        data = bytearray()
+        while select.select([fd], [], [], 0)[0] and (piece := os.read(fd, 65536)):
+            data += piece
+        typed.text = clean_typed_text(data.decode("utf-8", "replace"))
         termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
@@ -326,13 +325,6 @@ def _write_to_terminal(sequence: str) -> None:
     if output is not None:
         output.write(sequence)
         output.flush()
-
-
-def _read_typed(fd: int) -> bytes:
-    pieces: list[bytes] = []
-    while select.select([fd], [], [], 0)[0] and (piece := os.read(fd, 65536)):
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def clean_typed_text(text: str) -> str:

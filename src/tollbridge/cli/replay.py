@@ -235,7 +235,10 @@ def _answer_rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("reasoning", replace_controls(answer["reasoning"])),
         ("text", replace_controls(answer["text"])),
         *(
-            ("call" if call["offered"] else "call (run by the provider)", _call_text(call))
+            (
+                "call" if call["offered"] else "call (run by the provider)",
+                one_line(f"{call['name']} {to_json(call['input'])}"),
+            )
             for call in answer["tool_calls"]
         ),
         *(("file", one_line(to_json(file))) for file in answer["files"]),
@@ -246,10 +249,6 @@ def _answer_rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("ended", ended if reason is None else f"{ended} ({reason})"),
     ]
     return [(name, value) for name, value in rows if value]
-
-
-def _call_text(call: dict[str, object]) -> str:
-    return one_line(f"{call['name']} {to_json(call['input'])}")
 
 
 # --- Turns ---

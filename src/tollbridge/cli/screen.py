@@ -56,7 +56,9 @@ class Wrapper:
         for piece in _PIECES.findall(text):
             if piece == "\n":
                 out.append(self._place() + "\n")
-                self._end_line()
+                if self._line.startswith(_FENCE):
+                    self._in_code = not self._in_code
+                self._column, self._space, self._line = 0, "", ""
             elif piece.isspace():
                 out.append(self._place())
                 self._space += piece
@@ -77,7 +79,8 @@ class Wrapper:
         space, word, self._space, self._word = self._space, self._word, "", ""
         if len(self._line) < len(_FENCE):
             self._line += (space + word).lstrip()
-        cells, width = _cells(word), max(1, self._width())
+        cells = len(word) if word.isascii() else sum(map(_width, word))
+        width = max(1, self._width())
         if space and self._column and not self._in_code and self._column + len(space) + cells > width:
             self._column = cells
             return "\n" + word
@@ -85,20 +88,9 @@ class Wrapper:
         self._column = (self._column + len(space) + cells - 1) % width + 1
         return space + word
 
-    def _end_line(self) -> None:
-        if self._line.startswith(_FENCE):
-            self._in_code = not self._in_code
-        self._column, self._space, self._line = 0, "", ""
-
-
-def _cells(word: str) -> int:
-    """Return the number of terminal columns that the word takes."""
-    if word.isascii():
-        return len(word)
-    return sum(_width(character) for character in word)
-
 
 def _width(character: str) -> int:
+    """Return the number of terminal columns that a character takes."""
     if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -11,7 +11,7 @@ import os
 import sys
 import textwrap
 from decimal import Decimal
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 import click
 
@@ -109,43 +109,31 @@ class _Output(io.TextIOWrapper):
     """Standard output. Raises OutputError if it cannot be written; a closed pipe stays BrokenPipeError."""
 
     def write(self, text: str) -> int:
-        if text == "":  # click tests a stream by writing nothing; an error would change its result
-            return 0
         try:
-            return super().write(text)
-        except BrokenPipeError:  # the reader closed the pipe
-            raise
+            # Click tests a stream by writing "" and b""; an error of the first would change its result.
+            return 0 if text == "" else super().write(text)
         except OSError as error:
-            self._fail(error)
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            self._fail(error)
-
-    def _fail(self, error: OSError) -> NoReturn:
-        _redirect_to_null(self.fileno())
-        raise OutputError(error) from error
-
-
-class _ErrorOutput(io.TextIOWrapper):
-    """Standard error. A message that cannot be written is dropped, and the command continues."""
-
-    def write(self, text: str) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            _redirect_to_null(self.fileno())
+            self._handle(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             super().flush()
-        except OSError:
-            _redirect_to_null(self.fileno())
+        except OSError as error:
+            self._handle(error)
+
+    def _handle(self, error: OSError) -> None:
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe
+            raise error
+        _redirect_to_null(self.fileno())
+        raise OutputError(error) from error
+
+
+class _ErrorOutput(_Output):
+    """Standard error. A message that cannot be written is dropped, and the command continues."""
+
+    def _handle(self, error: OSError) -> None:  # noqa: ARG002
+        _redirect_to_null(self.fileno())
 
 
 def wrap_standard_streams() -> None:
@@ -163,7 +151,7 @@ def wrap_standard_streams() -> None:
     sys.stderr = _wrap(sys.stderr, 2, _ErrorOutput)
 
 
-def _wrap(stream: TextIO | None, fd: int, kind: type[_Output | _ErrorOutput]) -> TextIO:
+def _wrap(stream: TextIO | None, fd: int, kind: type[_Output]) -> TextIO:
     if stream is None:
         _redirect_to_null(fd, os.O_RDONLY)  # writing fails, and the stream classes handle that
         return kind(open(fd, "wb", closefd=False), encoding="utf-8", errors="replace", line_buffering=True)

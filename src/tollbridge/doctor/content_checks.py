@@ -11,7 +11,6 @@ from tollbridge.doctor.session import (
     Reply,
     describe_error,
     failed,
-    inconclusive,
     passed,
     unknown,
     unproven,
@@ -90,14 +89,12 @@ async def check_arrays(session: ProbeSession) -> Finding:
     """Check text as a list of parts. Whether text as a string is accepted is known from the first answer."""
     if session.quirks.text_as == "array":
         return passed("Text is only accepted as a list of parts.")
-    reply = await session.ask(session.build_request(_GREETING), text_as="array")
+    reply = await session.probe(session.build_request(_GREETING), text_as="array")
     if reply.rejection is not None:
         return failed(
             f"Text as a list of parts is rejected: {describe_error(reply.rejection)}",
             "Text without other parts is sent as a string anyway.",
         )
-    if reply.error is not None:
-        return inconclusive(reply.error)
     return passed("Text is accepted as a string and as a list.")
 
 
@@ -111,12 +108,10 @@ async def check_system(session: ProbeSession) -> Finding:
     for role in _ROLES:
         if role == "user" and accepted:
             break  # a user message is accepted by every server, so it is only tried if all else is rejected
-        reply = await session.ask(session.build_request(_SYSTEM, _GREETING), system=role)
+        reply = await session.probe(session.build_request(_SYSTEM, _GREETING), system=role)
         if reply.rejection is not None:
             rejections.append(f"{_ROLE_NAMES[role]}: {describe_error(reply.rejection)}")
             continue
-        if reply.error is not None:
-            return inconclusive(reply.error)
         if reply.quotes(_WORD):
             return _system_finding(role, rejections, "accepted and followed")
         accepted.append((role, reply))
@@ -157,15 +152,13 @@ async def check_files(session: ProbeSession) -> Finding:
 async def _check_attachment(session: ProbeSession, part: DataPart, field: str, word: str = "") -> Finding:
     """Check that an attachment is accepted and arrives: the answer contains `word`, or it adds tokens."""
     message = Message(Role.USER, (TextPart(_ATTACHMENT_QUESTION), part))
-    reply = await session.ask(session.build_request(message))
+    reply = await session.probe(session.build_request(message))
     if reply.rejection is not None:
         return failed(
             f"{session.model} does not accept {field}: {describe_error(reply.rejection)}",
             "They are replaced by a note.",
             **{field: False},
         )
-    if reply.error is not None:
-        return inconclusive(reply.error)
     if word and reply.quotes(word):
         return passed(f"{field.capitalize()} in a message arrive; the answer quotes one.", **{field: True})
     arrival = await session.compare(reply, session.build_request(_ATTACHMENT_QUESTION))
@@ -216,12 +209,10 @@ async def check_tools(session: ProbeSession) -> Finding:
         if "without" in quirks:
             learned["without"] = session.without(quirks["without"])
         request = session.build_request(_WEATHER_QUESTION, tools=(WEATHER,), **fields)
-        reply = await session.ask(request, **learned)
+        reply = await session.probe(request, **learned)
         if reply.rejection is not None:
             rejection = rejection or reply.error
             continue
-        if reply.error is not None:
-            return inconclusive(reply.error)
         session.tool_call_parts = session.answer_parts(reply) if reply.calls else ()
         if rejection is not None:
             effect = "are called" if reply.calls else "are accepted"
@@ -240,29 +231,23 @@ async def check_history(session: ProbeSession) -> Finding:
     """Check that a tool call and its result are accepted in the input and arrive, as agent mode requires."""
     request = session.build_request(*tool_round(session, WEATHER_RESULT), tools=(WEATHER,))
     quirks: dict[str, Any] = {"calls": True}
-    reply = await session.ask(request, **quirks)
-    if reply.rejection is not None and _has_reasoning(session):
+    reply = await session.probe(request, **quirks)
+    parts = session.tool_call_parts
+    if reply.rejection is not None and any(
+        isinstance(part, ThinkingPart) or is_marker(part) for part in parts
+    ):
         # The reasoning may be the reason for the rejection; a later check tests it.
         quirks["reasoning"] = False
-        reply = await session.ask(request, **quirks)
+        reply = await session.probe(request, **quirks)
     if reply.error is None:
         return await _find_result_arrival(session, reply, quirks)
-    if reply.rejection is None:
-        return inconclusive(reply.error)
-    rejection = reply.error
-    if session.concerns_this_call(rejection, request):
-        return _unsigned_call_finding(rejection)
+    if session.concerns_this_call(reply.error, request):
+        return _unsigned_call_finding(reply.error)
+    problem = f"A tool call and its result are rejected in the history: {describe_error(reply.error)}"
     reply = await session.ask(request, calls=False)
     if reply.error is not None:
-        return failed(
-            f"A tool call and its result are rejected in the history: {describe_error(rejection)}",
-            "Rejected as text too: agent mode will not work with this model.",
-        )
-    return failed(
-        f"A tool call and its result are rejected in the history: {describe_error(rejection)}",
-        "Sent as text instead (accepted).",
-        calls=False,
-    )
+        return failed(problem, "Rejected as text too: agent mode will not work with this model.")
+    return failed(problem, "Sent as text instead (accepted).", calls=False)
 
 
 async def _find_result_arrival(session: ProbeSession, reply: Reply, quirks: dict[str, Any]) -> Finding:
@@ -291,15 +276,13 @@ async def _find_result_arrival(session: ProbeSession, reply: Reply, quirks: dict
 
 async def check_parallel_calls(session: ProbeSession) -> Finding:
     prompt = "What is the weather in Paris and in Rome? Call the tool get_weather twice, in parallel."
-    reply = await session.ask(session.build_request(prompt, tools=(WEATHER,), parallel_tool_calls=True))
+    reply = await session.probe(session.build_request(prompt, tools=(WEATHER,), parallel_tool_calls=True))
     if reply.rejection is not None:
         return failed(
             f"`parallel_tool_calls` is rejected: {describe_error(reply.rejection)}",
             "It is not sent.",
             without=session.without("parallel_tool_calls"),
         )
-    if reply.error is not None:
-        return inconclusive(reply.error)
     if len(reply.calls) > 1:
         return passed(f"The model made {len(reply.calls)} calls in parallel.")
     return passed("Parallel calls are accepted, but the model did not make any.")
@@ -310,11 +293,9 @@ async def check_rich_results(session: ProbeSession) -> Finding:
         return passed("Not needed: images are not accepted.")
     plain = session.build_request(*tool_round(session, WEATHER_RESULT), tools=(WEATHER,))
     request = session.build_request(*tool_round(session, WEATHER_RESULT, make_image()), tools=(WEATHER,))
-    reply = await session.ask(request, rich_results=True)
+    reply = await session.probe(request, rich_results=True)
     if reply.error is None:
         return _rich_result_finding(session, await session.compare(reply, plain, rich_results=True))
-    if reply.rejection is None:
-        return inconclusive(reply.error)
     if session.concerns_this_call(reply.error, request):
         return _unsigned_call_finding(reply.error)
     return failed(
@@ -363,10 +344,6 @@ def _unsigned_call_finding(rejection: BridgeError) -> Finding:
     )
 
 
-def _has_reasoning(session: ProbeSession) -> bool:
-    return any(isinstance(part, ThinkingPart) or is_marker(part) for part in session.tool_call_parts)
-
-
 # --- Reasoning: event names, encryption, reasoning in the input ---
 
 _REASONING_QUESTION = "Think briefly: what is 17 times 3?"
@@ -381,15 +358,13 @@ _REASONING_FORMS: tuple[tuple[dict[str, Any], str], ...] = (
 
 async def check_reasoning(session: ProbeSession) -> Finding:
     request = session.build_request(_REASONING_QUESTION, reasoning_effort="low")
-    reply = await session.ask(request, without=session.without("include"))
+    reply = await session.probe(request, without=session.without("include"))
     if reply.rejection is not None:
         return failed(
             f"The reasoning effort is rejected: {describe_error(reply.rejection)}",
             "It is not sent to this model.",
             without=session.without("reasoning", "include"),
         )
-    if reply.error is not None:
-        return inconclusive(reply.error)
     session.reasoning_reply = reply
     names = {str(event.get("type")) for event in reply.wire_events()}
     reasoning_names = sorted(name for name in names if EVENTS.get(name) == "reasoning")
@@ -401,15 +376,13 @@ async def check_reasoning(session: ProbeSession) -> Finding:
 async def check_encrypted_reasoning(session: ProbeSession) -> Finding:
     if "reasoning" in session.quirks.without:
         return passed("Not needed: the model does not accept a reasoning effort.")
-    reply = await session.ask(session.build_request(_REASONING_QUESTION, reasoning_effort="low"))
+    reply = await session.probe(session.build_request(_REASONING_QUESTION, reasoning_effort="low"))
     if reply.rejection is not None:
         return failed(
             f"Encrypted reasoning is not supported: {describe_error(reply.rejection)}",
             "It is not requested.",
             without=session.without("include"),
         )
-    if reply.error is not None:
-        return inconclusive(reply.error)
     session.reasoning_reply = reply
     if "encrypted_content" in (_proof(reply) or {}):
         return passed("Encrypted reasoning is supported.")
@@ -436,14 +409,12 @@ async def check_reasoning_replay(session: ProbeSession) -> Finding:
     for quirks, form in _REASONING_FORMS:
         if any(quirks["reasoning_as"] == tried["reasoning_as"] for tried, _, _ in accepted):
             continue  # an id changes whether reasoning is accepted, not whether it arrives
-        answer = await session.ask(request, reasoning=True, **quirks)
+        answer = await session.probe(request, reasoning=True, **quirks)
         if answer.rejection is not None:
-            rejection = rejection or answer.error
-            if answer.error is not None and session.concerns_this_call(answer.error, request):
-                return _unsigned_call_finding(answer.error)
+            rejection = rejection or answer.rejection
+            if session.concerns_this_call(answer.rejection, request):
+                return _unsigned_call_finding(answer.rejection)
             continue
-        if answer.error is not None:
-            return inconclusive(answer.error)
         arrival = await session.compare(answer, request, reasoning=False)
         accepted.append((quirks, form, arrival))
         if arrival.proven or arrival.added is None:

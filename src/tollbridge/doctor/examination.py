@@ -23,13 +23,13 @@ from tollbridge.doctor.session import (
     CLOSE_CONNECTION,
     HELLO,
     Finding,
+    Inconclusive,
     ProbeLimits,
     ProbeSession,
     Reply,
     describe_error,
     failed,
     find_first_answer,
-    inconclusive,
     passed,
     unknown,
 )
@@ -109,7 +109,7 @@ async def check_key(session: ProbeSession) -> Finding:
     if reply.error.kind == "not_found":
         remedy = "Choose a model of the gateway with --model; `tollbridge models` lists them."
         return unknown(f"Could not be determined: {describe_error(reply.error)}", remedy)
-    return inconclusive(reply.error)
+    raise Inconclusive(reply.error)
 
 
 def _read_model_list(reply: Reply | None) -> tuple[list[Model], BridgeError | None]:
@@ -129,14 +129,6 @@ def _choose_model(chat_models: list[Model]) -> str | None:
     return cheapest.id if cheapest else candidates[0].id if candidates else None
 
 
-def recognize(session: ProbeSession) -> KnownServer | None:
-    """Return the known server that is examined: by its responses and model list, or by its address."""
-    replies = (session.models_reply or Reply(), session.first_reply)
-    headers = {name: value for reply in replies for name, value in reply.headers.items()}
-    owners = {model.owner for model in session.models if model.owner}
-    return recognize_server(session.client.base_url, headers, owners)
-
-
 # --- The form of the answers: text, stream, usage, token count ---
 
 
@@ -150,19 +142,15 @@ async def check_text(session: ProbeSession) -> Finding:
         return failed(f"{session.model} did not respond: {describe_error(reply.error)}", remedy)
     learned = {"text_as": "string", "without": frozenset(), **answer.quirks}
     if rejection is not None:
-        form = " and ".join(_describe_form(**answer.quirks))
+        form = ["with text as a list of parts"] if answer.quirks.get("text_as") == "array" else []
+        form += [f"without `{field}`" for field in sorted(answer.quirks.get("without", ()))]
         return failed(
-            f"{session.model} responds only {form}: {describe_error(rejection)}",
+            f"{session.model} responds only {' and '.join(form)}: {describe_error(rejection)}",
             "Tollbridge does that.",
             **learned,
         )
     empty = "" if reply.text else ", with an empty answer (reasoning may have used the token limit)"
     return passed(f"{session.model} responded in {reply.seconds:.1f} s{empty}.", **learned)
-
-
-def _describe_form(text_as: str = "", without: frozenset[str] = frozenset()) -> list[str]:
-    text_form = ["with text as a list of parts"] if text_as == "array" else []
-    return text_form + [f"without `{field}`" for field in sorted(without)]
 
 
 async def check_stream(session: ProbeSession) -> Finding:
@@ -197,7 +185,9 @@ async def check_usage(session: ProbeSession) -> Finding:
     usage = reply.finished.usage if reply.finished else None
     remedy = "Usage will be estimated."
     if usage is None or not usage.known:
-        if any(isinstance(response.get("usage"), dict) for response in _final_responses(reply)):
+        ends = [event for event in reply.wire_events() if EVENTS.get(str(event.get("type"))) == "ended"]
+        responses = [event["response"] for event in ends if isinstance(event["response"], dict)]
+        if any(isinstance(response.get("usage"), dict) for response in responses):
             return failed("Usage is reported as zero.", remedy)
         return failed("Usage is not reported.", remedy)
     details = {"cached tokens": usage.cached_tokens, "reasoning tokens": usage.reasoning_tokens}
@@ -208,14 +198,6 @@ async def check_usage(session: ProbeSession) -> Finding:
     return passed(f"{counts}, with details.")
 
 
-def _final_responses(reply: Reply) -> list[dict[str, Any]]:
-    """Return the `response` objects of the terminal events; a correct stream has one."""
-    responses = [
-        event["response"] for event in reply.wire_events() if EVENTS.get(str(event.get("type"))) == "ended"
-    ]
-    return [response for response in responses if isinstance(response, dict)]
-
-
 async def check_input_tokens(session: ProbeSession) -> Finding:
     reply = await session.count(session.build_request(HELLO))
     remedy = "Tokens will be estimated."
@@ -223,7 +205,7 @@ async def check_input_tokens(session: ProbeSession) -> Finding:
         problem = f"Token counting endpoint unavailable: {describe_error(reply.rejection)}"
         return failed(problem, remedy, input_tokens=False)
     if reply.error is not None:
-        return inconclusive(reply.error)
+        raise Inconclusive(reply.error)
     tokens = reply.number("input_tokens")
     if tokens is None:
         return failed("Invalid token count.", remedy, input_tokens=False)
@@ -241,11 +223,9 @@ _LONG_ANSWER = "Count slowly from one to two hundred, one number a line: a long 
 async def check_parameters(session: ProbeSession) -> Finding:
     rejections: dict[str, str] = {}
     for name, value in _PARAMETERS.items():
-        reply = await session.ask(session.build_request(HELLO, **{name: value}))
+        reply = await session.probe(session.build_request(HELLO, **{name: value}))
         if reply.rejection is not None:
             rejections[name] = describe_error(reply.rejection)
-        elif reply.error is not None:
-            return inconclusive(reply.error)
     if not rejections:
         return passed(f"{' and '.join(_PARAMETERS)} are accepted.")
     return failed(
@@ -261,7 +241,7 @@ async def check_cancellation(session: ProbeSession) -> Finding:
         async with asyncio.timeout(session.limits.answer):
             received = await _cancel_answer(session)
     except BridgeError as error:
-        return inconclusive(error)
+        raise Inconclusive(error) from error
     except TimeoutError:
         return unknown("Could not test cancellation: no response in time.")
     if not received:
@@ -370,12 +350,19 @@ class Examination:
         for name, (title, check) in STEPS.items():
             yield Step(name, title)
             started = time.monotonic()
-            finding = unknown(f"Not tested: {skip_reason}.") if skip_reason else await check(self._session)
-            self._learn(finding)
+            try:
+                finding = (
+                    unknown(f"Not tested: {skip_reason}.") if skip_reason else await check(self._session)
+                )
+            except Inconclusive as error:
+                finding = error.finding
+            self._learned |= finding.learned
+            self._session.quirks = apply_findings(self._session.quirks, finding.learned)
             step = Step(name, title, finding, time.monotonic() - started, skipped=bool(skip_reason))
             self.steps.append(step)
             yield step
-            if name in _REQUIRED_STEPS and finding.verdict != "well" and not self._can_continue(name):
+            can_continue = name == "text" and self.can_chat
+            if name in _REQUIRED_STEPS and finding.verdict != "well" and not can_continue:
                 skip_reason = _REQUIRED_STEPS[name]
 
     @property
@@ -394,18 +381,15 @@ class Examination:
 
     @property
     def server(self) -> KnownServer | None:
-        """The known server that this is, or `None`."""
-        return recognize(self._session)
+        """The known server that this is, or `None`: by its responses and model list, or by its address."""
+        session = self._session
+        replies = (session.models_reply or Reply(), session.first_reply)
+        headers = {name: value for reply in replies for name, value in reply.headers.items()}
+        owners = {model.owner for model in session.models if model.owner}
+        return recognize_server(session.client.base_url, headers, owners)
 
     @property
     def quirks(self) -> Quirks:
         """The measured quirks, and the shipped ones of the known server for all others."""
         server = self.server
         return apply_findings(server.quirks if server else Quirks(), self._learned)
-
-    def _can_continue(self, name: str) -> bool:
-        return name == "text" and self.can_chat
-
-    def _learn(self, finding: Finding) -> None:
-        self._learned |= finding.learned
-        self._session.quirks = apply_findings(self._session.quirks, finding.learned)

@@ -27,8 +27,6 @@ from tollbridge.types.models import Model
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.text import Fields, read_json
 
-# --- Findings ---
-
 # `well`: works as specified (`passed`); `amiss`: does not (`failed`); `unproven`: accepted, not seen to
 # arrive at the model; `unknown`: could not be tested. The `--json` output contains these words.
 Verdict = Literal["well", "amiss", "unproven", "unknown"]
@@ -65,9 +63,12 @@ def unknown(sentence: str, remedy: str = "") -> Finding:
     return Finding("unknown", sentence, remedy)
 
 
-def inconclusive(error: BridgeError) -> Finding:
-    """Return the finding for an error that the check did not cause, such as a network error or overload."""
-    return unknown(f"Could not be determined: {describe_error(error)}", "Run doctor again.")
+class Inconclusive(Exception):
+    """Raised in a check after an error that it did not cause, such as a network error or overload."""
+
+    def __init__(self, error: BridgeError) -> None:
+        super().__init__(error.message)
+        self.finding = unknown(f"Could not be determined: {describe_error(error)}", "Run doctor again.")
 
 
 def describe_error(error: BridgeError) -> str:
@@ -79,8 +80,6 @@ def describe_error(error: BridgeError) -> str:
         return f"{sentence[:-1]} (HTTP {error.status})."
     return sentence
 
-
-# --- Replies ---
 
 # The kinds of errors by which a server rejects a request. Other errors say nothing about the request.
 _REJECTIONS = frozenset({"invalid_request", "not_found", "server", "content_filtered"})
@@ -177,14 +176,6 @@ class FirstAnswer(msgspec.Struct, frozen=True):
     rejection: BridgeError | None
 
 
-# --- The session ---
-
-# Enough for a tool call, and for a model that reasons a little first.
-OUTPUT_TOKENS = 64
-# A request that fails with a transient error is repeated after at most this many seconds.
-RETRY_WAIT = 5.0
-BODY_LIMIT = 4 * 1024 * 1024
-
 # Each request has its own connection: some servers close a connection after a stream without announcing it.
 CLOSE_CONNECTION = {"connection": "close"}
 
@@ -196,11 +187,17 @@ class ProbeLimits(msgspec.Struct, frozen=True):
         answer: Seconds for one reply.
         total: Seconds for all replies.
         requests: The number of requests.
+        output_tokens: Tokens of an answer: enough for a tool call, also after a little reasoning.
+        retry_wait: Seconds before a request that failed with a transient error is sent again.
+        body_size: Bytes of a reply. A model list can have megabytes.
     """
 
     answer: float = 60.0
     total: float = 600.0
     requests: int = 64
+    output_tokens: int = 64
+    retry_wait: float = 5.0
+    body_size: int = 4 * 1024 * 1024
 
 
 class ProbeSession:
@@ -251,7 +248,7 @@ class ProbeSession:
             messages=tuple(
                 Message(Role.USER, message) if isinstance(message, str) else message for message in messages
             ),
-            **{"max_output_tokens": OUTPUT_TOKENS, **fields},
+            **{"max_output_tokens": self.limits.output_tokens, **fields},
         )
 
     def without(self, *fields: str) -> frozenset[str]:
@@ -281,6 +278,17 @@ class ProbeSession:
         body = self.body(request, **quirks)
         reply = await self.send("POST", self.client.protocol.path, body)
         self._input_tokens[body] = reply.input_tokens
+        return reply
+
+    async def probe(self, request: ChatRequest, **quirks: Any) -> Reply:
+        """Send a request like `ask`, in a check of whether the server accepts it.
+
+        Raises:
+            Inconclusive: The request failed for another reason.
+        """
+        reply = await self.ask(request, **quirks)
+        if reply.error is not None and reply.rejection is None:
+            raise Inconclusive(reply.error)
         return reply
 
     async def compare(self, reply: Reply, smaller: ChatRequest, **quirks: Any) -> Arrival:
@@ -321,7 +329,7 @@ class ProbeSession:
         """
         reply = await self._send_once(method, path, body)
         if reply.error is not None and reply.error.transient:
-            await asyncio.sleep(min(reply.error.retry_after or 0.5, RETRY_WAIT))
+            await asyncio.sleep(min(reply.error.retry_after or 0.5, self.limits.retry_wait))
         elif reply.rejection is None:
             return reply
         return await self._send_once(method, path, body)
@@ -356,22 +364,18 @@ class ProbeSession:
 
     async def _receive(self, method: str, path: str, body: bytes | None, started: float) -> Reply:
         async with self.client.send(method, path, body, headers=CLOSE_CONNECTION) as response:
-            data = await response.read(BODY_LIMIT)
-            events = self._decode(path, response.status, response.headers, data)
+            data = await response.read(self.limits.body_size)
+            protocol = self.client.protocol
+            events: tuple[Event, ...] = ()
+            if path == protocol.path or response.status >= 400:  # a model list or a token count has no events
+                decoder = decoder_for(protocol, response.status, response.headers)
+                events = tuple(decoder.feed(data) + decoder.close())
             error = next((event.error for event in events if isinstance(event, Failed)), None)
             if error is not None:
                 error = self.client.complete_error(error, response)
             seconds = time.monotonic() - started
             return Reply(response.status, response.headers, data, events, error, seconds)
 
-    def _decode(self, path: str, status: int, headers: Mapping[str, str], data: bytes) -> tuple[Event, ...]:
-        if path != self.client.protocol.path and status < 400:
-            return ()  # a model list or a token count has no events
-        decoder = decoder_for(self.client.protocol, status, headers)
-        return tuple(decoder.feed(data) + decoder.close())
-
-
-# --- The first answer ---
 
 HELLO = "Say hello in one short sentence."
 # Other forms of the simplest request, for a server that rejects it; each is a guess at the reason.

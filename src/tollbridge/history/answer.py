@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from tollbridge.history.parts import repair_arguments, wrap_arguments
+from tollbridge.history.arguments import repair_arguments, wrap_arguments
 from tollbridge.types.errors import BridgeError, BrokenCall
 from tollbridge.types.events import (
     Corrected,

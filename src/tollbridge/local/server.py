@@ -36,7 +36,10 @@ _OWN_HEADERS = frozenset(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _make_parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="tollbridge.local.server")
+    for name, kind in (("--model", str), ("--id", str), ("--context", int), ("--port", int)):
+        parser.add_argument(name, type=kind, required=True)
+    options = parser.parse_args(arguments)
     # Keep standard output for the announcement. The output of native code goes to the log.
     announcement_fd = os.dup(1)
     os.dup2(2, 1)
@@ -67,15 +70,6 @@ async def _forward(forwarder: Forwarder, port: int, announce: Callable[[Announce
         announce(ServerReady(address))
         await asyncio.Event().wait()
     return 0
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tollbridge.local.server")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--id", required=True)
-    parser.add_argument("--context", type=int, required=True)
-    parser.add_argument("--port", type=int, required=True)
-    return parser
 
 
 def _serve(options: argparse.Namespace, key: str) -> _Server:
@@ -171,17 +165,17 @@ class Forwarder:
 
 async def _copy(request: web.Request, reply: aiohttp.ClientResponse) -> web.StreamResponse:
     """Send the response of the server as it arrives."""
-    headers = {name: value for name, value in reply.headers.items() if _is_passed_on(name)}
+    headers = {
+        name: value
+        for name, value in reply.headers.items()
+        if name.lower() not in _OWN_HEADERS and not name.lower().startswith("access-control-")
+    }
     response = web.StreamResponse(status=reply.status, reason=reply.reason, headers=headers)
     await response.prepare(request)
     async for chunk in reply.content.iter_any():
         await response.write(chunk)
     await response.write_eof()
     return response
-
-
-def _is_passed_on(name: str) -> bool:
-    return name.lower() not in _OWN_HEADERS and not name.lower().startswith("access-control-")
 
 
 def _exit_with_parent() -> None:

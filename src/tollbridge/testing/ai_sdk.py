@@ -16,7 +16,7 @@ from aiohttp import web
 from tollbridge.protocols.answer import AnswerEncoder
 from tollbridge.protocols.caller_request import CallerRequest
 from tollbridge.testing.catalog import MODELS
-from tollbridge.testing.refusals import invalid
+from tollbridge.testing.refusals import RequestRejected, reject
 from tollbridge.testing.routes import BODY, SERVICE, Handler, send_json
 from tollbridge.testing.translations import read_error, send_answer
 from tollbridge.testing.validation import read_json
@@ -63,7 +63,7 @@ def read_call(body: Options, model: str) -> Json:
     """Convert call options to the body of an equivalent `POST /responses`."""
     prompt = body.get("prompt")
     if not isinstance(prompt, list):
-        raise invalid("prompt", "invalid_prompt", "prompt must be a list of messages.")
+        reject("invalid_prompt", "prompt must be a list of messages.", "prompt")
     request: Json = {
         "model": model,
         "store": False,
@@ -93,12 +93,12 @@ def read_call(body: Options, model: str) -> Json:
 
 def _convert_message(message: Any, path: str) -> list[Json]:
     if not isinstance(message, Mapping):
-        raise invalid(path, "invalid_prompt", f"{path} is not a message.")
+        reject("invalid_prompt", f"{path} is not a message.", path)
     role, content = message.get("role"), message.get("content")
     if role == "system" and isinstance(content, str):
         return [{"type": "message", "role": "developer", "content": content}]
     if role not in ("user", "assistant", "tool") or not isinstance(content, list):
-        raise invalid(path, "invalid_prompt", f"{path} has an invalid role, or its content is not a list.")
+        reject("invalid_prompt", f"{path} has an invalid role, or its content is not a list.", path)
     if role == "user":
         parts = [_convert_user_part(part, f"{path}.content[{index}]") for index, part in enumerate(content)]
         return [{"type": "message", "role": "user", "content": parts}]
@@ -127,14 +127,14 @@ def _convert_assistant_part(part: Options, path: str) -> list[Json]:
         case "file":
             return [{"type": "message", "role": "assistant", "content": f"[{part.get('mediaType')}]"}]
         case _:
-            raise invalid(f"{path}.type", "invalid_prompt", f"{path}.type is unknown.")
+            raise RequestRejected(400, "invalid_prompt", f"{path}.type is unknown.", param=f"{path}.type")
 
 
 def _convert_user_part(part: Options, path: str) -> Json:
     if part.get("type") == "text":
         return {"type": "input_text", "text": part.get("text", "")}
     if part.get("type") != "file":
-        raise invalid(f"{path}.type", "invalid_prompt", f"{path}.type is unknown.")
+        reject("invalid_prompt", f"{path}.type is unknown.", f"{path}.type")
     mime, url = str(part.get("mediaType")), _read_url(part)
     if mime.startswith("image/"):
         return {"type": "input_image", "image_url": url}
@@ -162,7 +162,7 @@ def _convert_output(output: Options, path: str) -> str | list[Json]:
     if kind in ("json", "error-json"):
         return write_json(value)
     if kind != "content" or not isinstance(value, Sequence):
-        raise invalid(f"{path}.output", "invalid_prompt", f"{path}.output is unknown.")
+        reject("invalid_prompt", f"{path}.output is unknown.", f"{path}.output")
     return [
         _convert_user_part({**item, "type": "text" if item.get("type") == "text" else "file"}, path)
         for item in value
@@ -380,10 +380,10 @@ def _read_spec(request: web.Request, default: int | None = None) -> int:
     if version is None and default is not None:
         return {"1": 2, "3": 3, "4": 4}.get(request.match_info["version"], default)
     if version not in ("2", "3", "4"):
-        raise invalid(
-            "ai-language-model-specification-version",
+        reject(
             "unsupported_specification",
             f"Unsupported specification version {version!r}. Supported versions: 2, 3 and 4.",
+            "ai-language-model-specification-version",
         )
     return int(version)
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tollbridge.testing.refusals import RequestRejected, invalid
+from tollbridge.testing.refusals import RequestRejected, reject
 
 _RELEASED = 1_767_225_600  # 2026-01-01, so that the list is the same every day
+
+_COMMON = {"object": "model", "created": _RELEASED, "released": _RELEASED, "owned_by": "tollbridge"}
 
 MODELS: tuple[Mapping[str, Any], ...] = (
     {
         "id": "tollbridge/demo",
-        "object": "model",
-        "created": _RELEASED,
-        "released": _RELEASED,
-        "owned_by": "tollbridge",
+        **_COMMON,
         "name": "Demo",
         "description": "A scripted model that supports tools, images and reasoning.",
         "context_window": 128_000,
@@ -40,10 +39,7 @@ MODELS: tuple[Mapping[str, Any], ...] = (
     },
     {
         "id": "tollbridge/plain",
-        "object": "model",
-        "created": _RELEASED,
-        "released": _RELEASED,
-        "owned_by": "tollbridge",
+        **_COMMON,
         "name": "Plain",
         "description": "A scripted model with a small context window that supports only text.",
         "context_window": 4_096,
@@ -56,10 +52,7 @@ MODELS: tuple[Mapping[str, Any], ...] = (
     },
     {
         "id": "tollbridge/embed",
-        "object": "model",
-        "created": _RELEASED,
-        "released": _RELEASED,
-        "owned_by": "tollbridge",
+        **_COMMON,
         "name": "Embed",
         "description": "An embedding model, listed to test that clients skip it.",
         "context_window": 8_192,
@@ -137,10 +130,10 @@ def find_language_model(model_id: str) -> Mapping[str, Any]:
     """
     model = find_model(model_id)
     if model["type"] != "language":
-        raise invalid(
-            "model",
+        reject(
             "unsupported_model",
             f"The model {_show(model_id)} is of type {model['type']} and cannot create responses.",
+            "model",
         )
     return model
 

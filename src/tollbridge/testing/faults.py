@@ -7,12 +7,11 @@ steps of the stream (events, raw bytes, pauses, disconnects), and the chunks in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from typing import Any
 
 import msgspec
 
-from tollbridge.protocols.openresponses.wire import encode_usage
 from tollbridge.testing.responses import (
     Disconnect,
     Event,
@@ -23,10 +22,8 @@ from tollbridge.testing.responses import (
     cut_answer,
     fail_response,
 )
-from tollbridge.types.events import Usage
 
 Chunk = bytes | Pause | Disconnect
-KEEP_ALIVE = b": keep-alive\n\n"
 GARBAGE = (
     b"\x00\xff\xfe\xc3\x28 this is not a frame\n\n"
     b'data: {"type": "response.output_text.delta", "delta": "cut in the mid\n\n'
@@ -52,9 +49,6 @@ class FaultSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Fault = Callable[[Iterable[Step], FaultSettings], Iterable[Step]]
-
-
-# --- Bytes: server-sent events in the forms that servers use ---
 
 
 class Framing(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,21 +89,17 @@ def make_chunks(steps: Iterable[Step], framing: Framing) -> Iterator[Chunk]:
         yield framing.newline.join([b"data:" + framing.space + b"[DONE]", b"", b""])
 
 
-_CHUNK_SIZES = (1, 2, 3, 5, 7, 11, 13, 17)
-
-
 def split_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Divide the bytes into small chunks, so that frames and characters are split."""
-    count = 0
+    sizes = cycle((1, 2, 3, 5, 7, 11, 13, 17))
     for chunk in chunks:
         if not isinstance(chunk, bytes):
             yield chunk
             continue
-        start = 0
-        while start < len(chunk):
-            size = _CHUNK_SIZES[count % len(_CHUNK_SIZES)]
-            yield chunk[start : start + size]
-            start, count = start + size, count + 1
+        while chunk:
+            size = next(sizes)
+            yield chunk[:size]
+            chunk = chunk[size:]
 
 
 def join_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -139,9 +129,6 @@ def pass_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     yield from chunks
 
 
-# --- Answers ---
-
-
 def pass_answer(answer: ScriptedAnswer) -> ScriptedAnswer:
     return answer
 
@@ -157,29 +144,38 @@ def add_line_separators(answer: ScriptedAnswer) -> ScriptedAnswer:
     return msgspec.structs.replace(answer, blocks=tuple(blocks))
 
 
-# --- Events: faults that break a stream ---
-
-
 def pass_events(steps: Iterable[Step], _: FaultSettings) -> Iterable[Step]:
     return steps
 
 
+def change_events(change: Callable[[Event], Event | None]) -> Fault:
+    """Return a fault that replaces every event by what a function returns for it; `None` drops the event."""
+
+    def fault(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+        for step in steps:
+            changed = change(step) if isinstance(step, dict) else step
+            if changed is not None:
+                yield changed
+
+    return fault
+
+
+def break_stream(*ending: Step) -> Fault:
+    """Return a fault that replaces everything from the middle delta on: the output has started then."""
+    return lambda steps, _: [*_first_half(steps), *ending]
+
+
 def _first_half(steps: Iterable[Step]) -> list[Step]:
-    """Return everything before the middle delta, so that the output has started and is not complete."""
     all_steps = list(steps)
-    deltas = [index for index, step in enumerate(all_steps) if _has_field(step, "delta")]
+    deltas = [index for index, step in enumerate(all_steps) if isinstance(step, dict) and "delta" in step]
     return all_steps[: deltas[len(deltas) // 2]] if deltas else all_steps[:2]
 
 
 def _failed_event(steps: list[Step]) -> Event:
     """Return the `response.failed` event that follows the steps."""
-    first: Event = next(step for step in steps if isinstance(step, dict))
-    items = [
-        step["item"]
-        for step in steps
-        if isinstance(step, dict) and step["type"] == "response.output_item.done"
-    ]
-    response = fail_response(first["response"], "server_error", FAILURE, items)
+    events = [step for step in steps if isinstance(step, dict)]
+    items = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    response = fail_response(events[0]["response"], "server_error", FAILURE, items)
     return {"type": "response.failed", "response": response}
 
 
@@ -207,40 +203,8 @@ def send_error(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
     return [*half, {"type": "error", "error": error}, _failed_event(half)]
 
 
-def send_flat_error(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    half = _first_half(steps)
-    return [*half, {"type": "error", "code": "server_error", "message": FAILURE, "param": None}]
-
-
-def disconnect(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    return [*_first_half(steps), Disconnect()]
-
-
-def reset_connection(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    return [*_first_half(steps), Disconnect(reset=True)]
-
-
 def stall(steps: Iterable[Step], settings: FaultSettings) -> list[Step]:
     return [*_first_half(steps), Pause(settings.stall_seconds), Disconnect()]
-
-
-def end_early(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    return _first_half(steps)
-
-
-def send_garbage(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    return [*_first_half(steps), GARBAGE]
-
-
-def send_byte_order_mark(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    yield b"\xef\xbb\xbf"
-    yield from steps
-
-
-def send_comments(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    for step in steps:
-        yield KEEP_ALIVE
-        yield step
 
 
 def send_oversized_frame(steps: Iterable[Step], settings: FaultSettings) -> list[Step]:
@@ -250,19 +214,35 @@ def send_oversized_frame(steps: Iterable[Step], settings: FaultSettings) -> list
     return [*half, {**last, "delta": "x" * settings.oversized_bytes}, *all_steps[len(half) :]]
 
 
-# --- Events: sequences that servers have been seen to send ---
+def send_byte_order_mark(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    yield b"\xef\xbb\xbf"
+    yield from steps
 
 
-def change_events(change: Callable[[Event], Event | None]) -> Fault:
-    """Return a fault that changes or drops single events: those for which `change` returns None."""
+def send_comments(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    for step in steps:
+        yield b": keep-alive\n\n"
+        yield step
 
-    def fault(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-        for step in steps:
-            changed = change(step) if isinstance(step, dict) else step
-            if changed is not None:
-                yield changed
 
-    return fault
+def add_odd_lines(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    """Add lines of the event stream format that have no event."""
+    yield b"retry: 3000\n\n"
+    for index, step in enumerate(steps):
+        yield b"id: %d\n" % index
+        yield step
+        if index % 5 == 0:
+            yield b"data:\n\n"
+
+
+def add_vendor_events(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    """Add vendor events and fields, which the protocol allows, and unknown events, which it does not."""
+    for index, step in enumerate(steps):
+        yield {**step, "model": "tollbridge/demo"} if isinstance(step, dict) else step
+        if index == 1:
+            yield {"type": "tollbridge:weather", "outlook": "fair"}
+            yield {"type": "response.premonition.delta", "delta": "not to be shown", "item_id": "omen_1"}
+            yield {"type": "response.output_item.added", "output_index": 99, "item": None}
 
 
 def change_ids(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
@@ -278,30 +258,6 @@ def change_ids(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
         yield changed
 
 
-_ARGUMENTS_DELTA = "response.function_call_arguments.delta"
-_ARGUMENTS_DONE = "response.function_call_arguments.done"
-
-
-@change_events
-def move_arguments_to_done(event: Event) -> Event | None:
-    return None if event["type"] == _ARGUMENTS_DELTA else event
-
-
-@change_events
-def move_arguments_to_item(event: Event) -> Event | None:
-    return None if event["type"] in (_ARGUMENTS_DELTA, _ARGUMENTS_DONE) else event
-
-
-@change_events
-def move_arguments_to_response(event: Event) -> Event | None:
-    """Send the events that normally have the arguments with empty arguments."""
-    if event["type"] == _ARGUMENTS_DELTA:
-        return None
-    if event.get("item", {}).get("type") == "function_call":
-        return {**event, "item": {**event["item"], "arguments": ""}}
-    return {**event, "arguments": ""} if "arguments" in event else event
-
-
 def announce_twice(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
     """Announce every call twice, then use the call id as the item id, as one gateway does."""
     calls: dict[str, str] = {}
@@ -314,26 +270,43 @@ def announce_twice(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
             calls[item["id"]] = item["call_id"]
             yield step
             yield {**step, "item": {**item, "id": f"{item['id']}_again"}}
-        elif step["type"] == _ARGUMENTS_DONE:
+        elif step["type"] == ARGUMENTS_DONE:
             yield {**step, "item_id": calls[step["item_id"]]}
         else:
             yield step
 
 
-@change_events
-def drop_done_events(event: Event) -> Event | None:
-    return None if event["type"].endswith(".done") else event
+def interleave(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    """Send the events of all items in turn, so that several items are open at the same time."""
+    all_steps = list(steps)
+    items: dict[int, list[Step]] = {}
+    first = len(all_steps)
+    for index, step in enumerate(all_steps):
+        if isinstance(step, dict) and "output_index" in step:
+            items.setdefault(step["output_index"], []).append(step)
+            first = min(first, index)
+    yield from all_steps[:first]
+    for group in zip_longest(*items.values()):
+        yield from (step for step in group if step is not None)
+    yield all_steps[-1]
 
 
-_ITEM_EVENTS = ("response.output_item.", "response.content_part.", "response.reasoning_summary_part.")
+ARGUMENTS_DELTA = "response.function_call_arguments.delta"
+ARGUMENTS_DONE = "response.function_call_arguments.done"
 
 
-@change_events
-def keep_only_deltas(event: Event) -> Event | None:
-    kind = event["type"]
-    # Keep the items of calls: without them, clients cannot distinguish one call from another.
-    is_call = event.get("item", {}).get("type") == "function_call"
-    return event if is_call or not (kind.startswith(_ITEM_EVENTS) or kind.endswith(".done")) else None
+def drop_events(*types: str) -> Fault:
+    """Return a fault that drops the events whose type ends in one of these texts."""
+    return change_events(lambda event: None if event["type"].endswith(types) else event)
+
+
+def set_usage(usage: Any) -> Fault:
+    """Return a fault that replaces the usage in all events with a response."""
+    return change_events(lambda event: _set_in_response(event, usage=usage))
+
+
+def _set_in_response(event: Event, **fields: Any) -> Event:
+    return {**event, "response": {**event["response"], **fields}} if "response" in event else event
 
 
 @change_events
@@ -347,37 +320,29 @@ def report_cache_writes(event: Event) -> Event:
 
 
 @change_events
-def set_usage_to_null(event: Event) -> Event:
-    return _set_in_response(event, usage=None)
+def move_arguments_to_response(event: Event) -> Event | None:
+    """Send the events that normally have the arguments with empty arguments."""
+    if event["type"] == ARGUMENTS_DELTA:
+        return None
+    if event.get("item", {}).get("type") == "function_call":
+        return {**event, "item": {**event["item"], "arguments": ""}}
+    return {**event, "arguments": ""} if "arguments" in event else event
 
 
 @change_events
-def set_usage_to_zero(event: Event) -> Event:
-    return _set_in_response(event, usage=encode_usage(Usage()))
-
-
-def _set_in_response(event: Event, **fields: Any) -> Event:
-    return {**event, "response": {**event["response"], **fields}} if "response" in event else event
-
-
-def interleave(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """Send the events of all items in turn, so that several items are open at the same time."""
-    all_steps = list(steps)
-    items: dict[int, list[Step]] = {}
-    for step in all_steps:
-        if isinstance(step, dict) and "output_index" in step:
-            items.setdefault(step["output_index"], []).append(step)
-    first = next((i for i, step in enumerate(all_steps) if _has_field(step, "output_index")), len(all_steps))
-    yield from all_steps[:first]
-    for group in zip_longest(*items.values()):
-        yield from (step for step in group if step is not None)
-    yield all_steps[-1]
+def keep_only_deltas(event: Event) -> Event | None:
+    # Keep the items of calls: without them, clients cannot distinguish one call from another.
+    is_call = event.get("item", {}).get("type") == "function_call"
+    parts = ("response.output_item.", "response.content_part.", "response.reasoning_summary_part.")
+    return (
+        event if is_call or not (event["type"].startswith(parts) or event["type"].endswith(".done")) else None
+    )
 
 
 @change_events
 def scramble_arguments(event: Event) -> Event:
     """Obfuscate the deltas of arguments and mark them with a field; `.done` has the plain arguments."""
-    if event["type"] != _ARGUMENTS_DELTA:
+    if event["type"] != ARGUMENTS_DELTA:
         return event
     return {**event, "delta": event["delta"][::-1].swapcase() + "#", "obfuscation": "x" * 8}
 
@@ -398,43 +363,12 @@ def rename_calls(event: Event) -> Event:
     return _set_in_response(event, output=output)
 
 
-def add_vendor_events(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """Add vendor events and fields, which the protocol allows, and unknown events, which it does not."""
-    for index, step in enumerate(steps):
-        yield {**step, "model": "tollbridge/demo"} if isinstance(step, dict) else step
-        if index == 1:
-            yield {"type": "tollbridge:weather", "outlook": "fair"}
-            yield {"type": "response.premonition.delta", "delta": "not to be shown", "item_id": "omen_1"}
-            yield {"type": "response.output_item.added", "output_index": 99, "item": None}
-
-
-def add_odd_lines(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """Add lines of the event stream format that have no event."""
-    yield b"retry: 3000\n\n"
-    for index, step in enumerate(steps):
-        yield b"id: %d\n" % index
-        yield step
-        if index % 5 == 0:
-            yield b"data:\n\n"
-
-
-_REQUIRED_FIELDS = frozenset(
-    {"id", "object", "status", "output", "usage", "error", "incomplete_details", "model"}
-)
-
-
 @change_events
 def remove_optional_fields(event: Event) -> Event:
     """Remove null and unnecessary fields and use fractional times, as some proxies do."""
-    sparse = {key: value for key, value in event.items() if key not in ("logprobs", "content_index")}
-    if "response" in sparse:
-        response = sparse["response"]
-        fields = {
-            key: value for key, value in response.items() if key in _REQUIRED_FIELDS and value is not None
-        }
+    sparse = {name: value for name, value in event.items() if name not in ("logprobs", "content_index")}
+    if response := sparse.get("response"):
+        names = ("id", "object", "status", "output", "usage", "error", "incomplete_details", "model")
+        fields = {name: value for name, value in response.items() if name in names and value is not None}
         sparse["response"] = {**fields, "created_at": response["created_at"] + 0.5}
     return sparse
-
-
-def _has_field(step: Step, field: str) -> bool:
-    return isinstance(step, dict) and field in step

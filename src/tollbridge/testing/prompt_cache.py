@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.testing.limits import LIMITS
+
 # The bytes of a prompt whose tokens are cached together, if the cache has blocks.
 _PIECE = 128
 
@@ -65,7 +67,7 @@ class PromptCache:
         clock: The current time in seconds. Tests can move it.
     """
 
-    def __init__(self, settings: CacheSettings | None = None, limit: int = 200_000) -> None:
+    def __init__(self, settings: CacheSettings | None = None, limit: int = LIMITS.prefixes) -> None:
         self.settings = settings or CacheSettings()
         self._limit = limit  # prefixes
         self._provider = 0
@@ -158,13 +160,9 @@ def encode_visible(item: Mapping[str, Any]) -> bytes:
     """Encode what a model sees of an item: no ids, no status, and plain text in one form."""
     content = item.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
-        content = [_plain_text(part) for part in content]
+        content = [part.get("text") or part.get("refusal") or part for part in content]
     elif isinstance(content, str):
         content = [content]
     fields = ("call_id", "name", "arguments", "output", "summary", "encrypted_content", "result")
     visible = item["type"], item.get("role"), content, *(item.get(field) for field in fields)
     return msgspec.json.encode(visible)
-
-
-def _plain_text(part: Mapping[str, Any]) -> Any:
-    return part.get("text") or part.get("refusal") or part

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from email.utils import formatdate
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -78,9 +78,9 @@ class RequestRejected(Exception):
         return {"error": self.error}
 
 
-def invalid(param: str, code: str, message: str) -> RequestRejected:
-    """Return the error for an invalid field."""
-    return RequestRejected(400, code, message, param=param)
+def reject(code: str, message: str, param: str = "") -> NoReturn:
+    """Raise `RequestRejected` with the status 400."""
+    raise RequestRejected(400, code, message, param=param)
 
 
 # --- Replies that a scenario sends in place of a response ---
@@ -116,12 +116,15 @@ def make_page(status: int, body: str, content_type: str) -> MakeReply:
     return lambda: CannedReply(status=status, body=body.encode(), content_type=content_type)
 
 
-def rate_limit_with_date() -> CannedReply:
-    """Return a 429 whose Retry-After is a date."""
-    # A date has whole seconds. Add one, so that the date is never in the past.
-    date = formatdate(time.time() + RETRY_AFTER + 1, usegmt=True)
+def make_rate_limit(retry_after: Callable[[], str]) -> MakeReply:
+    """Return a factory of 429 replies with this Retry-After."""
     message = "Rate limited (simulated by the gateway)."
-    return make_error(429, "rate_limit_exceeded", message, {"Retry-After": date})()
+    return lambda: make_error(429, "rate_limit_exceeded", message, {"Retry-After": retry_after()})()
+
+
+def make_retry_date() -> str:
+    """Return the date after which to retry. It has whole seconds: one is added, so that it is not past."""
+    return formatdate(time.time() + RETRY_AFTER + 1, usegmt=True)
 
 
 BAD_GATEWAY_PAGE = (
@@ -146,18 +149,6 @@ def _items(body: Body) -> Iterator[Body]:
             yield item
 
 
-def _messages(body: Body) -> Iterator[Body]:
-    return (item for item in _items(body) if "role" in item)
-
-
-def _parts(body: Body) -> Iterator[Body]:
-    """Yield the content parts of messages and of tool results."""
-    for item in _items(body):
-        for field in ("content", "output"):
-            if isinstance(item.get(field), list):
-                yield from (part for part in item[field] if isinstance(part, Mapping))
-
-
 def _has_item(*kinds: str) -> Predicate:
     return lambda body: any(item.get("type") in kinds for item in _items(body))
 
@@ -167,7 +158,14 @@ def _has_role(role: str) -> Predicate:
 
 
 def _has_part(kind: str) -> Predicate:
-    return lambda body: any(part.get("type") == kind for part in _parts(body))
+    """Return whether messages or tool results have a content part of this kind."""
+
+    def applies(body: Body) -> bool:
+        contents = [item.get(field) for item in _items(body) for field in ("content", "output")]
+        parts = [part for content in contents if isinstance(content, list) for part in content]
+        return any(isinstance(part, Mapping) and part.get("type") == kind for part in parts)
+
+    return applies
 
 
 def _has_value(field: str) -> Predicate:
@@ -178,45 +176,19 @@ def _has_field(field: str) -> Predicate:
     return lambda body: field in body
 
 
-def _has_type(field: str, kind: type) -> Predicate:
-    return lambda body: any(isinstance(item.get(field), kind) for item in _items(body))
-
-
-def _has_reasoning_id(body: Body) -> bool:
-    return any(item.get("type") == "reasoning" and item.get("id") for item in _items(body))
-
-
-def _has_unsigned_call(body: Body) -> bool:
-    return any(
-        item.get("type") == "function_call" and "thought_signature" not in item for item in _items(body)
+def _has_form(field: str, form: type, *, messages_only: bool = False) -> Predicate:
+    """Return whether a field of an item has this form: content or output as a list or as a text."""
+    return lambda body: any(
+        isinstance(item.get(field), form) and ("role" in item or not messages_only) for item in _items(body)
     )
 
 
 # --- Requests that a real server rejects, with the message of that server ---
 
 
-class RejectionRule(msgspec.Struct, frozen=True):
-    """A scenario that rejects some requests.
-
-    Attributes:
-        description: One line for help texts and tables.
-        applies: Whether a request is rejected.
-        reply: Creates the error.
-    """
-
-    description: str
-    applies: Predicate
-    reply: MakeReply
-
-
 def _unsupported(field: str, message: str) -> MakeReply:
-    error = {
-        "message": message,
-        "type": "invalid_request_error",
-        "param": field,
-        "code": "unsupported_parameter",
-    }
-    return make_json_error(400, {"error": error})
+    error = {"message": message, "type": "invalid_request_error", "param": field}
+    return make_json_error(400, {"error": {**error, "code": "unsupported_parameter"}})
 
 
 def _message_only(message: str, status: int = 400) -> MakeReply:
@@ -224,107 +196,110 @@ def _message_only(message: str, status: int = 400) -> MakeReply:
     return make_json_error(status, {"error": {"message": message, "type": "invalid_request_error"}})
 
 
-REJECTION_RULES: dict[str, RejectionRule] = {
-    "reject-reasoning": RejectionRule(
+# By the name of the scenario: its description, which requests it rejects, and the error.
+REJECTION_RULES: dict[str, tuple[str, Predicate, MakeReply]] = {
+    "reject-reasoning": (
         "400 if the input has reasoning items",
         _has_item("reasoning"),
         make_error(400, "invalid_encrypted_content", "The encrypted content could not be verified."),
     ),
-    "reject-reasoning-ids": RejectionRule(
+    "reject-reasoning-ids": (
         "404 if reasoning has an id, as with store=false",
-        _has_reasoning_id,
+        lambda body: any(item.get("type") == "reasoning" and item.get("id") for item in _items(body)),
         make_error(404, "", "Item 'rs_1' not found. Items are not persisted when `store` is set to false."),
     ),
-    "reject-unsigned-calls": RejectionRule(
+    "reject-unsigned-calls": (
         "400 if a call has no thought_signature, like Gemini",
-        _has_unsigned_call,
+        lambda body: any(
+            item.get("type") == "function_call" and "thought_signature" not in item for item in _items(body)
+        ),
         _message_only(
             "Function call `default_api:f` in the 2. content block is missing a `thought_signature`."
         ),
     ),
-    "reject-calls": RejectionRule(
+    "reject-calls": (
         "400 if the input has function calls, like gateways that do not accept tool history",
         _has_item("function_call"),
         _message_only("input: Invalid input"),
     ),
-    "reject-temperature": RejectionRule(
+    "reject-temperature": (
         "400 if temperature is set (with param)",
         _has_value("temperature"),
         _unsupported("temperature", "Unsupported parameter: 'temperature' is not supported with this model."),
     ),
-    "reject-top-p": RejectionRule(
+    "reject-top-p": (
         "400 if top_p is set (error message only, no param)",
         _has_value("top_p"),
         _message_only("`top_p` is deprecated for this model."),
     ),
-    "reject-effort": RejectionRule(
+    "reject-effort": (
         "400 if a reasoning effort is set",
         _has_value("reasoning"),
         _unsupported("reasoning.effort", "Unsupported parameter: 'reasoning.effort' is not supported."),
     ),
-    "reject-include": RejectionRule(
+    "reject-include": (
         "400 if encrypted reasoning is requested",
         _has_value("include"),
         _message_only("Encrypted content is not supported with this model."),
     ),
-    "reject-metadata": RejectionRule(
+    "reject-metadata": (
         "422 if metadata is sent, like servers that validate with pydantic",
         _has_value("metadata"),
         make_json_error(
             422, {"detail": [{"loc": ["body", "metadata"], "msg": "Extra inputs are not permitted"}]}
         ),
     ),
-    "reject-parallel": RejectionRule(
+    "reject-parallel": (
         "400 if parallel_tool_calls is set",
         _has_value("parallel_tool_calls"),
         _message_only("Unknown parameter: 'parallel_tool_calls'."),
     ),
-    "reject-store": RejectionRule(
+    "reject-store": (
         "400 if store is sent (with code and param)",
         _has_field("store"),
         _unsupported("store", "Unsupported parameter: 'store'."),
     ),
-    "reject-tool-choice": RejectionRule(
+    "reject-tool-choice": (
         "400 if tool_choice is sent (error message only, no param)",
         _has_value("tool_choice"),
         _message_only("This model does not support the `tool_choice` parameter."),
     ),
-    "reject-output-limit": RejectionRule(
+    "reject-output-limit": (
         "400 if max_output_tokens is sent (error message only, no param)",
         _has_value("max_output_tokens"),
         _message_only("Unsupported parameter: max_output_tokens"),
     ),
-    "reject-array-content": RejectionRule(
+    "reject-array-content": (
         "400 if any content is an array, like servers that accept only strings",
-        _has_type("content", list),
+        _has_form("content", list),
         _message_only("input[1].content: invalid type: sequence, expected a string"),
     ),
-    "reject-array-output": RejectionRule(
+    "reject-array-output": (
         "400 if a tool result is an array",
-        _has_type("output", list),
+        _has_form("output", list),
         _message_only("function_call_output.output must be a string"),
     ),
-    "reject-string-content": RejectionRule(
+    "reject-string-content": (
         "400 if any content is a string, like servers that accept only arrays",
-        _has_type("content", str),
+        _has_form("content", str),
         _message_only('messages[0].content: invalid type: string "Hi", expected a sequence'),
     ),
-    "reject-images": RejectionRule(
+    "reject-images": (
         "400 if the input has an image",
         _has_part("input_image"),
         _message_only("This model does not support image input."),
     ),
-    "reject-this-image": RejectionRule(
+    "reject-this-image": (
         "400 if the input has an image, as for an image that cannot be read",
         _has_part("input_image"),
         _message_only("messages.0.content.1.image.source.base64: Could not process image"),
     ),
-    "reject-files": RejectionRule(
+    "reject-files": (
         "400 if the input has a file",
         _has_part("input_file"),
         _message_only("Unknown content type: input_file"),
     ),
-    "reject-developer": RejectionRule(
+    "reject-developer": (
         "400 if a message has the role developer",
         _has_role("developer"),
         _message_only("Unexpected role 'developer': must be one of 'system', 'user', 'assistant', 'tool'."),
@@ -342,10 +317,10 @@ SERVER_RULES: dict[str, Predicate] = {
     "developer": _has_role("developer"),
     "system": _has_role("system"),
     "instructions": _has_field("instructions"),
-    "arrays": lambda body: any(isinstance(item.get("content"), list) for item in _messages(body)),
-    "strings": lambda body: any(isinstance(item.get("content"), str) for item in _messages(body)),
+    "arrays": _has_form("content", list, messages_only=True),
+    "strings": _has_form("content", str, messages_only=True),
     "calls": _has_item("function_call", "function_call_output"),
-    "rich results": _has_type("output", list),
+    "rich results": _has_form("output", list),
     "images": _has_part("input_image"),
     "files": _has_part("input_file"),
     "reasoning": _has_item("reasoning"),
@@ -364,7 +339,7 @@ def check_server_rules(names: Iterable[str], body: object) -> None:
     if not isinstance(body, Mapping):
         return
     if any(SERVER_RULES[name](body) for name in names):
-        raise RequestRejected(400, "invalid_request", "Bad request.")
+        reject("invalid_request", "Bad request.")
 
 
 def drop_items(*types: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -381,20 +356,14 @@ def drop_items(*types: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 def drop_attachments(body: dict[str, Any]) -> dict[str, Any]:
     """Remove all images and files from a body, so that the model ignores them."""
-    if not isinstance(body.get("input"), list):
-        return body
-    return {
-        **body,
-        "input": [
-            {name: _without_attachments(value) for name, value in item.items()} for item in body["input"]
-        ],
-    }
-
-
-def _without_attachments(value: Any) -> Any:
-    if not isinstance(value, list):
-        return value
-    return [part for part in value if part.get("type") not in ("input_image", "input_file")]
+    items = body.get("input")
+    for item in items if isinstance(items, list) else ():
+        for field, value in item.items():
+            if isinstance(value, list):
+                item[field] = [
+                    part for part in value if part.get("type") not in ("input_image", "input_file")
+                ]
+    return body
 
 
 def flatten_tools(body: dict[str, Any]) -> dict[str, Any]:

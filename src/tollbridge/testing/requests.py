@@ -20,10 +20,10 @@ from tollbridge.protocols.answer import new_id
 from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody, FunctionTool
 from tollbridge.testing import validation
 from tollbridge.testing.catalog import find_language_model
+from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.prompt_cache import CacheUse, PromptCache, Unit, encode_visible
-from tollbridge.testing.refusals import RequestRejected, invalid
-from tollbridge.testing.validation import read_image
-from tollbridge.types.media import split_data_url
+from tollbridge.testing.refusals import RequestRejected
+from tollbridge.types.media import image_size, split_data_url
 
 Item = dict[str, Any]
 
@@ -52,12 +52,12 @@ def count_image(url: str | None, detail: str | None = None) -> int:
     if detail == "low":
         return _IMAGE_LOW
     try:
-        image = read_image(split_data_url(url or "")[1])
+        size = image_size(split_data_url(url or "")[1])
     except ValueError:
+        size = None
+    if size is None:
         return _IMAGE_UNKNOWN
-    if image is None or image.size is None:
-        return _IMAGE_UNKNOWN
-    width, height = image.size
+    width, height = size
     return min(-(-width // 32) * -(-height // 32), _IMAGE_LIMIT)
 
 
@@ -135,7 +135,7 @@ class ResponseStore:
     The server has one store, and every WebSocket connection has its own.
     """
 
-    def __init__(self, limit: int = 1_000) -> None:
+    def __init__(self, limit: int = LIMITS.responses) -> None:
         self._conversations: OrderedDict[str, tuple[Item, ...]] = OrderedDict()
         self._limit = limit
 
@@ -253,14 +253,9 @@ def _find_previous(response_id: str | None, stores: Sequence[ResponseStore]) -> 
         if (items := store.find(response_id)) is not None:
             return items
     shown_id = response_id if len(response_id) <= 80 else f"{response_id[:80]}…"
-    raise invalid(
-        "previous_response_id",
-        "previous_response_not_found",
-        (
-            f"Previous response with id {shown_id!r} not found. "
-            "Responses created with store: false are not stored."
-        ),
-    )
+    advice = "Responses created with store: false are not stored."
+    message = f"Previous response with id {shown_id!r} not found. {advice}"
+    raise RequestRejected(400, "previous_response_not_found", message, param="previous_response_id")
 
 
 def _resolve_reference(item: Item, stores: Sequence[ResponseStore], name: str) -> Item:

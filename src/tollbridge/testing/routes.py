@@ -18,7 +18,7 @@ from tollbridge.protocols import find_by_headers
 from tollbridge.testing import catalog, validation
 from tollbridge.testing.catalog import describe_endpoints, find_model, list_page
 from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
-from tollbridge.testing.refusals import CannedReply, RequestRejected, invalid
+from tollbridge.testing.refusals import CannedReply, RequestRejected, reject
 from tollbridge.testing.requests import ResponseStore
 from tollbridge.testing.responses import Disconnect, Event, Pause, Step
 from tollbridge.testing.scenarios import Scenario, find_scenario
@@ -173,9 +173,7 @@ class _Connection:
         body: dict[str, Any] = {}
         try:
             if text is None:
-                raise RequestRejected(
-                    400, "invalid_json", "Send JSON as a text message, not as a binary message."
-                )
+                reject("invalid_json", "Send JSON as a text message, not as a binary message.")
             body = validation.read_json(text)
             opening = self._request[RECEIVED]
             received = ReceivedRequest("WEBSOCKET", opening.path, self._request.headers, opening.port)
@@ -222,12 +220,10 @@ class _Connection:
 
 def _check_create(body: Mapping[str, Any]) -> None:
     if body.get("type") != "response.create":
-        raise invalid("type", "invalid_value", "type must be response.create.")
+        reject("invalid_value", "type must be response.create.", "type")
     for field in _HTTP_FIELDS:
         if field in body:
-            raise invalid(
-                field, "unsupported_parameter", f"{field} is not available over a WebSocket. Remove it."
-            )
+            reject("unsupported_parameter", f"{field} is not available over a WebSocket. Remove it.", field)
 
 
 def _convert_reply(reply: CannedReply) -> RequestRejected:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tollbridge.protocols.openresponses.wire import encode_usage
 from tollbridge.testing import faults
 from tollbridge.testing.faults import Chunk, Fault, Framing
 from tollbridge.testing.model import WORDS
@@ -19,21 +20,15 @@ from tollbridge.testing.refusals import (
     drop_attachments,
     drop_items,
     flatten_tools,
-    invalid,
     make_error,
     make_json_error,
     make_page,
-    rate_limit_with_date,
+    make_rate_limit,
+    make_retry_date,
+    reject,
 )
-from tollbridge.testing.responses import ReasoningName, ScriptedAnswer
-
-
-def _always(_body: Mapping[str, Any]) -> bool:
-    return True
-
-
-def _pass_body(body: dict[str, Any]) -> dict[str, Any]:
-    return body
+from tollbridge.testing.responses import Disconnect, Event, ReasoningName, ScriptedAnswer
+from tollbridge.types.events import Usage
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -64,14 +59,14 @@ class Scenario(msgspec.Struct, frozen=True):
 
     description: str
     reply: MakeReply | None = None
-    applies: Callable[[Mapping[str, Any]], bool] = _always
+    applies: Callable[[Mapping[str, Any]], bool] = lambda _body: True
     once: bool = False
     silent: bool = False
     disconnects: bool = False
     redirect: Literal["same", "elsewhere"] | None = None
     lacks: tuple[str, ...] = ()
     missing_paths: tuple[str, ...] = ()
-    body: Callable[[dict[str, Any]], dict[str, Any]] = _pass_body
+    body: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
     words: tuple[str, ...] = ()
     answer: Callable[[ScriptedAnswer], ScriptedAnswer] = faults.pass_answer
     reasoning: ReasoningName = "reasoning_summary_text"
@@ -84,10 +79,9 @@ class Scenario(msgspec.Struct, frozen=True):
     switches_provider: bool = False
 
 
-_RETRY_HEADERS = {"Retry-After": str(RETRY_AFTER)}
-_RATE_LIMIT = make_error(
-    429, "rate_limit_exceeded", "Rate limited (simulated by the gateway).", _RETRY_HEADERS
-)
+_RATE_LIMIT = make_rate_limit(lambda: str(RETRY_AFTER))
+_FLAT_ERROR: Event = {"type": "error", "code": "server_error", "message": faults.FAILURE, "param": None}
+_NO_DONE = Framing(done=False)
 _SERVER_ERROR = make_error(500, "server_error", "This is a simulated server error.")
 
 _ANSWERS: dict[str, Scenario] = {
@@ -121,7 +115,7 @@ _REPLIES: dict[str, Scenario] = {
     ),
     "not-found": Scenario("404", reply=make_error(404, "model_not_found", "The model does not exist.")),
     "rate-limit": Scenario("429 with Retry-After in seconds", reply=_RATE_LIMIT),
-    "rate-limit-date": Scenario("429 with Retry-After as a date", reply=rate_limit_with_date),
+    "rate-limit-date": Scenario("429 with Retry-After as a date", reply=make_rate_limit(make_retry_date)),
     "rate-limit-once": Scenario(
         "429 with Retry-After on the first attempt only", reply=_RATE_LIMIT, once=True
     ),
@@ -167,8 +161,7 @@ _REPLIES: dict[str, Scenario] = {
         ),
     ),
     "sse-error": Scenario(
-        "500 with an event stream as its body",
-        reply=make_page(500, SSE_ERROR, "text/event-stream"),
+        "500 with an event stream as its body", reply=make_page(500, SSE_ERROR, "text/event-stream")
     ),
     "html-page": Scenario(
         "200 with an HTML page (a captive portal)",
@@ -187,28 +180,24 @@ _STREAMS: dict[str, Scenario] = {
     "error-event": Scenario("an error event mid-stream, then response.failed", events=faults.send_error),
     "error-event-flat": Scenario(
         "an error event in OpenAI's flat shape mid-stream, then EOF",
-        events=faults.send_flat_error,
-        framing=Framing(done=False),
+        events=faults.break_stream(_FLAT_ERROR),
+        framing=_NO_DONE,
     ),
     "failed": Scenario("response.failed mid-stream", events=faults.fail),
     "failed-at-once": Scenario(
         "HTTP 200, then response.failed before any output", events=faults.fail_at_once
     ),
     "failed-counted": Scenario(
-        "HTTP 200, then response.failed with usage before any output",
-        events=faults.fail_after_counting,
+        "HTTP 200, then response.failed with usage before any output", events=faults.fail_after_counting
     ),
-    "disconnect": Scenario("closes the connection mid-stream", events=faults.disconnect),
-    "reset": Scenario("resets the connection mid-stream", events=faults.reset_connection),
+    "disconnect": Scenario("closes the connection mid-stream", events=faults.break_stream(Disconnect())),
+    "reset": Scenario("resets the connection mid-stream", events=faults.break_stream(Disconnect(reset=True))),
     "stall": Scenario("sends nothing more mid-stream, then disconnects", events=faults.stall),
     "no-terminal": Scenario(
-        "ends the body cleanly mid-stream, with [DONE] and no terminal event",
-        events=faults.end_early,
+        "ends the body cleanly mid-stream, with [DONE] and no terminal event", events=faults.break_stream()
     ),
     "garbage": Scenario(
-        "garbage bytes mid-stream, then EOF",
-        events=faults.send_garbage,
-        framing=Framing(done=False),
+        "garbage bytes mid-stream, then EOF", events=faults.break_stream(faults.GARBAGE), framing=_NO_DONE
     ),
     "cut-frames": Scenario(
         "writes of 1 to 17 bytes that cut frames and characters", chunks=faults.split_chunks
@@ -219,11 +208,9 @@ _STREAMS: dict[str, Scenario] = {
     "no-event-lines": Scenario("no event: lines", framing=Framing(event_lines=False)),
     "no-space": Scenario("no space after the colons", framing=Framing(space=b"")),
     "multi-line": Scenario("JSON spread over several data: lines", framing=Framing(multi_line=True)),
-    "no-done": Scenario("no [DONE]", framing=Framing(done=False)),
+    "no-done": Scenario("no [DONE]", framing=_NO_DONE),
     "unterminated": Scenario(
-        "no [DONE], and the last frame is not terminated",
-        framing=Framing(done=False),
-        chunks=faults.strip_last_newlines,
+        "no [DONE], and the last frame is not terminated", framing=_NO_DONE, chunks=faults.strip_last_newlines
     ),
     "byte-order-mark": Scenario("a byte order mark first", events=faults.send_byte_order_mark),
     "keep-alive": Scenario("a comment before every event", events=faults.send_comments),
@@ -235,12 +222,12 @@ _STREAMS: dict[str, Scenario] = {
     "arguments-in-done": Scenario(
         "a tool's arguments only in arguments.done",
         words=("tool",),
-        events=faults.move_arguments_to_done,
+        events=faults.drop_events(faults.ARGUMENTS_DELTA),
     ),
     "arguments-in-item": Scenario(
         "a tool's arguments only in output_item.done",
         words=("tool",),
-        events=faults.move_arguments_to_item,
+        events=faults.drop_events(faults.ARGUMENTS_DELTA, faults.ARGUMENTS_DONE),
     ),
     "arguments-in-response": Scenario(
         "a tool's arguments only in response.completed",
@@ -248,23 +235,21 @@ _STREAMS: dict[str, Scenario] = {
         events=faults.move_arguments_to_response,
     ),
     "duplicate-added": Scenario(
-        "every tool call announced twice, under two ids",
-        words=("tool",),
-        events=faults.announce_twice,
+        "every tool call announced twice, under two ids", words=("tool",), events=faults.announce_twice
     ),
-    "open-items": Scenario("no .done events before the terminal event", events=faults.drop_done_events),
+    "open-items": Scenario("no .done events before the terminal event", events=faults.drop_events(".done")),
     "only-deltas": Scenario(
         "no items, parts or .done events except for tool calls", events=faults.keep_only_deltas
     ),
     "no-sequence": Scenario("no sequence numbers", numbered=False),
-    "usage-null": Scenario("usage is null", events=faults.set_usage_to_null),
+    "usage-null": Scenario("usage is null", events=faults.set_usage(None)),
     "cache-writes": Scenario(
         "usage with the tokens written to the prompt cache", events=faults.report_cache_writes
     ),
     "provider-switch": Scenario(
         "another provider answers, whose prompt cache is empty", switches_provider=True
     ),
-    "usage-zero": Scenario("usage is all zero", events=faults.set_usage_to_zero),
+    "usage-zero": Scenario("usage is all zero", events=faults.set_usage(encode_usage(Usage()))),
 }
 
 _QUIRKS: dict[str, Scenario] = {
@@ -275,14 +260,10 @@ _QUIRKS: dict[str, Scenario] = {
         events=faults.scramble_arguments,
     ),
     "wrong-index": Scenario(
-        "two tool calls, both announced at index 0",
-        words=("parallel",),
-        events=faults.announce_at_index_zero,
+        "two tool calls, both announced at index 0", words=("parallel",), events=faults.announce_at_index_zero
     ),
     "renamed-calls": Scenario(
-        "a tool call whose call_id differs in the final response",
-        words=("tool",),
-        events=faults.rename_calls,
+        "a tool call whose call_id differs in the final response", words=("tool",), events=faults.rename_calls
     ),
     "vendor-events": Scenario("unknown events, items and fields", events=faults.add_vendor_events),
     "odd-lines": Scenario("id: and retry: lines and empty data: lines", events=faults.add_odd_lines),
@@ -300,9 +281,7 @@ _SERVERS: dict[str, Scenario] = {
     "arrays-only": Scenario("400 for content that is a string", lacks=("strings",)),
     "no-calls": Scenario("400 for function calls and their results in the input", lacks=("calls",)),
     "nested-tools": Scenario(
-        "400 for tools that are not nested under `function`",
-        lacks=("flat tools",),
-        body=flatten_tools,
+        "400 for tools that are not nested under `function`", lacks=("flat tools",), body=flatten_tools
     ),
     "text-results": Scenario("400 for tool results that are not text", lacks=("rich results",)),
     "text-only": Scenario("400 for images and files", lacks=("images", "files")),
@@ -321,8 +300,7 @@ _SERVERS: dict[str, Scenario] = {
         body=drop_items("function_call", "function_call_output"),
     ),
     "ignored-reasoning": Scenario(
-        "accepts reasoning in the input, but the model does not see it",
-        body=drop_items("reasoning"),
+        "accepts reasoning in the input, but the model does not see it", body=drop_items("reasoning")
     ),
     "no-input-tokens": Scenario(
         "404 from the token-count endpoint", missing_paths=("/responses/input_tokens",)
@@ -332,15 +310,15 @@ _SERVERS: dict[str, Scenario] = {
         "no developer role, calls, rich results, files, include, store; no token count; no usage",
         lacks=("developer", "calls", "rich results", "files", "include", "store"),
         missing_paths=("/responses/input_tokens",),
-        events=faults.set_usage_to_null,
+        events=faults.set_usage(None),
         numbered=False,
         framing=Framing(event_lines=False, done=False),
     ),
 }
 
 _REJECTS: dict[str, Scenario] = {
-    name: Scenario(rule.description, reply=rule.reply, applies=rule.applies)
-    for name, rule in REJECTION_RULES.items()
+    name: Scenario(description, reply=reply, applies=applies)
+    for name, (description, applies, reply) in REJECTION_RULES.items()
 }
 
 SCENARIOS: dict[str, Scenario] = {**_ANSWERS, **_REPLIES, **_REJECTS, **_STREAMS, **_QUIRKS, **_SERVERS}
@@ -356,7 +334,7 @@ def find_scenario(name: str) -> Scenario:
     """
     scenario = SCENARIOS.get(name)
     if scenario is None:
-        raise invalid("scenario", "unknown_scenario", unknown_scenario_message(name))
+        reject("unknown_scenario", unknown_scenario_message(name), "scenario")
     return scenario
 
 

@@ -22,6 +22,7 @@ from aiohttp import web
 from tollbridge.testing import translations
 from tollbridge.testing.ai_sdk import AI_ROUTES, convert_errors
 from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
 from tollbridge.testing.refusals import CannedReply, RequestRejected, check_server_rules
 from tollbridge.testing.requests import PromptSettings
@@ -40,7 +41,6 @@ from tollbridge.testing.service import CountedAnswer, Model, ReceivedRequest, Se
 from tollbridge.types.errors import RequestError
 from tollbridge.types.urls import explain_refusal, is_loopback
 
-MAX_BODY = 64 * 1024 * 1024
 # Prefix of the routes that the `redirect` scenario redirects to.
 MOVED = "/moved"
 # Paths that require an API key and have scenarios.
@@ -81,8 +81,12 @@ class Middleware:
         self._listen = listen
         self._other_port: int | None = None
 
+    @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        received = request[RECEIVED] = _make_received_request(request)
+        address = request.transport.get_extra_info("sockname") if request.transport else None
+        path = request.rel_url.raw_path  # not decoded: a decoded line end would break the log line
+        received = ReceivedRequest(request.method, path, request.headers, address[1] if address else None)
+        request[RECEIVED] = received
         self._service.log.add(received)
         try:
             response = await self._handle_errors(request, handler)
@@ -169,12 +173,6 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     response.headers["Server"] = "tollbridge"
 
 
-def _make_received_request(request: web.Request) -> ReceivedRequest:
-    address = request.transport.get_extra_info("sockname") if request.transport else None
-    path = request.rel_url.raw_path  # not decoded: a decoded line end would break the log line
-    return ReceivedRequest(request.method, path, request.headers, address[1] if address else None)
-
-
 def _send_error(error: RequestRejected) -> web.Response:
     body = msgspec.json.encode(error.body)
     return _send_reply(CannedReply(status=error.status, body=body, headers=error.headers))
@@ -189,18 +187,9 @@ def _send_reply(reply: CannedReply) -> web.Response:
 def _log_request(received: ReceivedRequest) -> None:
     """Log one line per request. The path is the only part of it that the client controls."""
     milliseconds = (time.monotonic() - received.received_at) * 1000
-    result = (
-        "disconnected" if received.disconnected_at else "dropped" if received.dropped else received.status
-    )
-    _logger.info(
-        "%s %s %s %s %.0f ms %s",
-        received.id,
-        received.method,
-        received.path,
-        received.scenario,
-        milliseconds,
-        result,
-    )
+    ended = "disconnected" if received.disconnected_at else "dropped" if received.dropped else received.status
+    names = (received.id, received.method, received.path, received.scenario)
+    _logger.info("%s %s %s %s %.0f ms %s", *names, milliseconds, ended)
 
 
 class Gateway:
@@ -241,11 +230,9 @@ class Gateway:
         if scenario not in SCENARIOS:
             raise RequestError(unknown_scenario_message(scenario))
         self._host, self._port = host, port
+        fault_settings = settings or FaultSettings()
         self._service = Service(
-            *(scenario, api_key, settings or FaultSettings(), model),
-            strict=strict,
-            cache=cache,
-            prompts=prompts,
+            scenario, api_key, fault_settings, model, strict=strict, cache=cache, prompts=prompts
         )
         self._reply = reply
         self._reject = reject
@@ -284,7 +271,8 @@ class Gateway:
         Raises:
             TimeoutError: There is none within `timeout` seconds.
         """
-        return await self._service.log.wait_for_request(timeout)
+        async with asyncio.timeout(timeout):
+            return await self._service.log.new_requests.get()
 
     async def wait_for_disconnect(self, timeout: float = 5.0) -> float:  # noqa: ASYNC109
         """Wait until a client disconnects before the end of its response.
@@ -295,7 +283,8 @@ class Gateway:
         Raises:
             TimeoutError: No client disconnects within `timeout` seconds.
         """
-        return await self._service.log.wait_for_disconnect(timeout)
+        async with asyncio.timeout(timeout):
+            return await self._service.log.disconnect_times.get()
 
     async def start(self) -> None:
         """Start to listen.
@@ -305,13 +294,9 @@ class Gateway:
         """
         local = is_loopback(self._host)
         middleware = Middleware(self._service, self._reply, self._reject, self._listen, local=local)
-
-        @web.middleware
-        async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await middleware.handle(request, handler)
-
         app = web.Application(
-            client_max_size=MAX_BODY, middlewares=[convert_errors, translations.convert_errors, handle]
+            client_max_size=LIMITS.body_size,
+            middlewares=[convert_errors, translations.convert_errors, middleware.handle],
         )
         app[SERVICE] = self._service
         app.on_response_prepare.append(add_headers)
@@ -325,11 +310,10 @@ class Gateway:
             self._port = await self._listen(self._port)
         except OSError as error:
             await self.stop()
+            problem = f"Cannot listen on {self._host} port {self._port}: {error.strerror or error}."
             if error.errno == errno.EADDRINUSE:
-                raise RequestError(f"Port {self._port} is already in use.") from error
-            raise RequestError(
-                f"Cannot listen on {self._host} port {self._port}: {error.strerror or error}."
-            ) from error
+                problem = f"Port {self._port} is already in use."
+            raise RequestError(problem) from error
 
     async def _listen(self, port: int = 0) -> int:
         if self._runner is None:

@@ -16,10 +16,12 @@ import msgspec
 from tollbridge.protocols import key_headers, read_key
 from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody
 from tollbridge.protocols.openresponses.wire import read_usage
+from tollbridge.testing.conversation import describe, find_fault_name
 from tollbridge.testing.faults import FaultSettings
-from tollbridge.testing.model import describe, find_fault_name, make_answer
+from tollbridge.testing.limits import LIMITS
+from tollbridge.testing.model import make_answer
 from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
-from tollbridge.testing.refusals import RequestRejected, invalid
+from tollbridge.testing.refusals import RequestRejected, reject
 from tollbridge.testing.requests import (
     AcceptedRequest,
     PromptSettings,
@@ -39,13 +41,12 @@ from tollbridge.testing.responses import (
     number_events,
 )
 from tollbridge.testing.scenarios import Scenario, find_scenario
-from tollbridge.testing.validation import ReasoningRegistry, check_rules, check_schema, read_shape
+from tollbridge.testing.strict import ReasoningRegistry, check_rules, check_schema
+from tollbridge.testing.validation import read_shape
 from tollbridge.types.events import Usage
 from tollbridge.types.text import Fields
 
 SCENARIO_HEADER = "x-tollbridge-scenario"
-_LOG_LIMIT = 1_000  # requests
-_COUNTED_LIMIT = 100_000  # answers
 _FINAL_EVENTS = frozenset({"response.completed", "response.incomplete"})
 
 # A model of the caller. None means: use the answer of the scripted model.
@@ -94,44 +95,32 @@ class ReceivedRequest:
 
 
 class RequestLog:
-    """The newest requests, in the order in which they were received."""
+    """The newest requests, in the order in which they were received.
+
+    Attributes:
+        requests: All of them.
+        new_requests: Those that no test has waited for yet.
+        disconnect_times: When clients disconnected, as long as no test has waited for it.
+        closed: Whether the server stops. Clients that lose their connection then did not disconnect.
+    """
 
     def __init__(self) -> None:
-        self.requests: deque[ReceivedRequest] = deque(maxlen=_LOG_LIMIT)
-        self._new_requests: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
-        self._disconnect_times: asyncio.Queue[float] = asyncio.Queue()
-        self._digests: set[bytes] = set()
-        # True while the server stops. Clients that lose their connection then did not disconnect.
+        self.requests: deque[ReceivedRequest] = deque(maxlen=LIMITS.requests)
+        self.new_requests: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
+        self.disconnect_times: asyncio.Queue[float] = asyncio.Queue()
         self.closed = False
 
     def add(self, received: ReceivedRequest) -> None:
         self.requests.append(received)
-        if self._new_requests.qsize() < _LOG_LIMIT:
-            self._new_requests.put_nowait(received)
-
-    async def wait_for_request(self, timeout: float) -> ReceivedRequest:  # noqa: ASYNC109
-        """Wait for the next request that was not returned before; raises `TimeoutError`."""
-        async with asyncio.timeout(timeout):
-            return await self._new_requests.get()
+        if self.new_requests.qsize() < LIMITS.requests:
+            self.new_requests.put_nowait(received)
 
     def add_disconnect(self, received: ReceivedRequest) -> None:
         if self.closed or received.dropped or received.disconnected_at is not None:
             return
         received.disconnected_at = time.monotonic()
-        if self._disconnect_times.qsize() < _LOG_LIMIT:
-            self._disconnect_times.put_nowait(received.disconnected_at)
-
-    async def wait_for_disconnect(self, timeout: float) -> float:  # noqa: ASYNC109
-        """Wait for the next disconnect of a client and return its time; raises `TimeoutError`."""
-        async with asyncio.timeout(timeout):
-            return await self._disconnect_times.get()
-
-    def is_first(self, digest: bytes) -> bool:
-        """Whether this is the first request with this digest."""
-        if digest in self._digests:
-            return False
-        self._digests.add(digest)
-        return True
+        if self.disconnect_times.qsize() < LIMITS.requests:
+            self.disconnect_times.put_nowait(received.disconnected_at)
 
 
 class CountedAnswer:
@@ -174,7 +163,8 @@ class Service:
         self.settings = settings
         self.store = ResponseStore()
         self.log = RequestLog()
-        self.counted: deque[CountedAnswer] = deque(maxlen=_COUNTED_LIMIT)
+        self._digests: set[bytes] = set()
+        self.counted: deque[CountedAnswer] = deque(maxlen=LIMITS.answers)
         self.cache = PromptCache(cache)
         self._api_key = api_key
 
@@ -206,8 +196,10 @@ class Service:
 
         The order of the members of an object does not matter: some clients change it when they retry.
         """
-        data = kind.encode() + b"\0" + msgspec.json.encode(body, order="sorted")
-        return self.log.is_first(hashlib.sha256(data).digest())
+        digest = hashlib.sha256(kind.encode() + b"\0" + msgspec.json.encode(body, order="sorted")).digest()
+        is_first = digest not in self._digests
+        self._digests.add(digest)
+        return is_first
 
     def accept(self, body: Mapping[str, Any], *stores: ResponseStore) -> AcceptedRequest:
         """Validate the body of a request for a response.
@@ -224,7 +216,7 @@ class Service:
             check_rules(body.get("input"))
         create_body = read_shape(body, CreateBody, "")
         if create_body.background:
-            raise invalid("background", "unsupported_parameter", "background is not available. Remove it.")
+            reject("unsupported_parameter", "background is not available. Remove it.", "background")
         request = accept_request(create_body, [*stores, self.store], self.cache, self.prompts)
         if self._reasoning is not None:
             self._reasoning.check(create_body.model, request.items)

@@ -23,7 +23,7 @@ from tollbridge.protocols.chat_completions.caller import CALLER as CHAT_COMPLETI
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.faults import make_chunks
-from tollbridge.testing.refusals import RequestRejected, invalid
+from tollbridge.testing.refusals import RequestRejected, reject
 from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Step
 from tollbridge.testing.routes import (
@@ -118,8 +118,7 @@ def _answer_handler(caller: Caller) -> Handler:
         decoded = _read_request(request, caller)
         # The API requires a limit, unlike the decoder, which also reads requests for the number of tokens.
         if caller is MESSAGES and decoded.request.max_output_tokens is None:
-            message = "max_tokens: Field required"
-            raise invalid("max_tokens", "invalid_request_error", message)
+            reject("invalid_request_error", "max_tokens: Field required", "max_tokens")
         accepted = request.app[SERVICE].accept(_convert_request(decoded))
         return await send_answer(
             request,
@@ -145,7 +144,7 @@ def _read_request(request: web.Request, caller: Caller) -> CallerRequest:
     try:
         return caller.decode(read_json(request[BODY]), request.headers)
     except RequestError as error:
-        raise invalid(error.param or "", "invalid_request", error.message) from None
+        reject("invalid_request", error.message, error.param or "")
 
 
 def _convert_request(caller: CallerRequest) -> Json:

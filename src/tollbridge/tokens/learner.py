@@ -7,7 +7,31 @@ proportion to the parameter's uncertainty. This is a Kalman filter with a consta
 Student's t-distribution, so that a report that contradicts all others has little effect.
 
 A text has hundreds of features, too many to learn from a few reports. So the text weights move only in some
-directions: those in which real tokenizers differ, each category of tokens, and all weights at once.
+directions: those in which real tokenizers differ, each category of tokens, and all weights at once. Neither
+half works alone: the weights of 240 clusters without directions diverge after a few reports, and 29
+categories without clusters cannot come closer to a real tokenizer than 0.5 %.
+
+One update, as in `Weights.learn`, has these steps:
+
+1. The variance of the predicted difference is that of both blocks and the noise. It is what the parameters
+   and the noise together expect of the square of the difference; `ratio` is the square that was seen, divided
+   by it.
+2. The noise of the text follows the ratio (`TextWeights.adjust_noise`), by the noise's share in the variance:
+   a difference that the parameters can explain says little about the noise.
+3. `error_scale` follows the ratio too. Two thirds of the variance are assumptions (the prior of the weights,
+   answers that come back, overheads) and do not follow the reports: without the scale, the errors were 0.58
+   to 1.20 times as large as stated, with it 0.90 to 1.16 times. It corrects what is stated. The safety margin
+   and the refusal of reports do not use it: few reports can make it small by chance, and large errors are
+   more frequent than in a normal distribution. With it, the 95th percentiles of the two worst tokenizers
+   rose from 1.8 and 2.3 % to 3.0 and 3.8 %.
+4. If the ratio is large, the noise of this report is assumed to be larger, so that the parameters move less.
+   That is the t-distribution: one wrong report cannot undo ten right ones.
+5. If the ratio is very large, the covariance is widened afterwards, at most to the initial one. Several such
+   reports in a row then move the parameters quickly: the tokenizer of the model has changed. Without this
+   step, the parameters hardly move after many reports, because each report reduces their covariance.
+
+The two blocks are separate, because they are shared differently: the text weights belong to a tokenizer
+family, the others to one model. Their covariance with each other is not kept.
 """
 
 from __future__ import annotations
@@ -407,7 +431,8 @@ class Weights:
         # The noise of an unlikely report is assumed to be larger, as Student's t-distribution implies.
         ratio = difference**2 / variance
         self.text.adjust_noise(ratio, text_noise / variance)
-        self._adjust_scale(ratio)
+        step = (_SCALE_MEMORY + min(ratio / self.error_scale, _SCALE_CLIP)) / (_SCALE_MEMORY + 1)
+        self.error_scale = min(max(self.error_scale * step, _SCALE_BOUNDS[0]), _SCALE_BOUNDS[1])
         variance = explained + noise * max(1.0, (_FREEDOM + ratio) / (_FREEDOM + 1))
         self.text.update(text_covariances, variance, difference)
         self.extra.update(extra_covariances, variance, difference)
@@ -416,12 +441,6 @@ class Weights:
             self.text.block.widen(self.text.prior.deviations)
             self.extra.widen(EXTRA_DEVIATIONS)
         return variance
-
-    def _adjust_scale(self, ratio: float) -> None:
-        """Adjust `error_scale` to the square of a difference, divided by its variance."""
-        step = (_SCALE_MEMORY + min(ratio / self.error_scale, _SCALE_CLIP)) / (_SCALE_MEMORY + 1)
-        lowest, highest = _SCALE_BOUNDS
-        self.error_scale = min(max(self.error_scale * step, lowest), highest)
 
     def pack_scale(self) -> bytes:
         return _FACTOR.pack(self.error_scale)

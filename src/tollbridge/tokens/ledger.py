@@ -1,4 +1,35 @@
-"""The ledger: records the reported tokens of every prompt, and estimates the next one from them."""
+"""The ledger: records the reported tokens of every prompt, and estimates the next one from them.
+
+The state. Every message has a fingerprint of all that is sent of it. Chained by hashing, as in
+`prefix_fingerprints`, the fingerprints give one key for every prefix of a conversation: two prompts have the
+same key at a position if and only if the model, the provider and all messages up to there are the same. When
+a gateway reports the input tokens of a prompt, the ledger stores them under the key of the whole prompt, with
+the key of its tool set. The next prompt of the conversation contains that prompt as a prefix. So an estimate
+looks its keys up from the end and finds an anchor: the longest prefix whose tokens are known. Only what
+follows the anchor is counted, and an error of that count does not add up over the turns, because the next
+report replaces it. Forked, edited and resumed conversations need no special case: they share the keys of
+their common prefix. Only digests and numbers are stored, no text.
+
+Why not simpler. A factor per model, learned from the reports, was the first design. Applied to an estimate
+that already contains it, it converges to the square root of the true ratio; shared by all conversations, it
+oscillates between them. It was off by 15 %. The tool set is not part of the chain: a prompt with other tools
+uses the same anchor, with the measured or predicted difference of the two tool sets.
+
+What may be learned. A wrong report does more harm than a missing one: some gateways report only the tokens
+that were not read from a cache, and the estimate would fall to 1 % of the prompt. So `record` first asks
+`UsageFilter` for a verdict. A report is accepted if it is plausible, and not clearly less than the anchor. A
+refused one changes no weights, but is kept in `_refused` under its prefix: the next report of the
+conversation is judged against it, which tells a gateway that lags, cuts or clears prompts from one that
+counts differently. Three refused reports that agree are the new truth (`Verdict.RESET`): the model has
+another tokenizer now.
+
+An accepted report has one number for many unknown ones: the text, the overheads of messages and tools, the
+answers that came back. `_learn` divides the difference between the report and the estimate between them in
+proportion to their variances: the weights of the learner, the measurements that the estimate was made from
+(`_correct_shares`), and the new messages and tools (`_distribute`), which are then measured themselves.
+
+See docs/decisions/ledger.md for the figures, and docs/tokens.md for what users see of it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +43,7 @@ import msgspec
 
 from tollbridge.tokens.features import ClusterWeights, Features, TokenTable
 from tollbridge.tokens.learner import Extra, Weights
+from tollbridge.tokens.limits import LIMITS
 from tollbridge.tokens.prediction import (
     NO_ANCHOR,
     REPORT_VARIANCE,
@@ -20,7 +52,6 @@ from tollbridge.tokens.prediction import (
     Predictor,
     PromptEstimate,
     Share,
-    WeightStore,
     content_tokens,
     find_measured,
     reasoning_tokens,
@@ -50,6 +81,7 @@ from tollbridge.tokens.records import (
     summarise,
 )
 from tollbridge.tokens.tokenizers import LruCache, family_of
+from tollbridge.tokens.weights import WeightStore
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Part, Role
 
@@ -66,9 +98,6 @@ _ANSWER_DEVIATION, _ANSWER_DEVIATION_TOKENS = 0.01, 2.0
 _MESSAGE_VARIANCE = 2.0
 # An unexplained difference of more standard deviations is not distributed over the new messages.
 _LARGEST_REMAINDER = 5.0
-# How many lower bounds, and how many prompts whose report was refused, are kept.
-_LOWER_BOUND_LIMIT = 1000
-_REFUSED_LIMIT = 100
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -139,7 +168,7 @@ class Ledger:
         self._usage_filter = UsageFilter()
         self._hit_rates: HitRates | None = None
         self._lower_bounds: dict[tuple[bytes, bytes], int] = {}  # by prefix and tool set
-        self._refused: LruCache[bytes, _Refused] = LruCache(_REFUSED_LIMIT)  # by prefix
+        self._refused: LruCache[bytes, _Refused] = LruCache(LIMITS.refused)  # by prefix
         self._cut_scopes: set[str] = set()
         self._changes = LedgerChanges()  # of the report that is being learned
 
@@ -210,7 +239,9 @@ class Ledger:
         weights, best = self._predict(prompt)
         method = _method(prompt, best.anchor)
         tokens, parts = best.total, shares(best, weights)
-        missing = 0 if method == "actual" else self._lower_bound(prompt) - tokens
+        keys = () if method == "actual" or not self._lower_bounds else prompt.prefix_keys
+        bounds = (self._lower_bounds.get((key, prompt.toolset_key), 0) for key in keys)
+        missing = max(bounds, default=0) - tokens
         if missing > 0:
             tokens, parts = tokens + missing, (*parts, Share("rejected as too long before", missing))
         return EstimationResult(tokens, method, self.hit_rates.rate(prompt.model, method), parts)
@@ -358,17 +389,11 @@ class Ledger:
 
     def record_lower_bound(self, request: ChatRequest, tokens: int) -> None:
         """Note that this prompt, and every prompt it is a prefix of, has at least this many tokens."""
-        if len(self._lower_bounds) >= _LOWER_BOUND_LIMIT:
+        if len(self._lower_bounds) >= LIMITS.lower_bounds:
             self._lower_bounds.clear()
         for provider in self._weight_store.providers(request.model) if request.messages else ():
             prompt = self._reader.read(request, provider)
             self._lower_bounds[prompt.prefix_keys[-1], prompt.toolset_key] = tokens
-
-    def _lower_bound(self, prompt: Prompt) -> int:
-        if not self._lower_bounds:
-            return 0
-        bounds = (self._lower_bounds.get((key, prompt.toolset_key), 0) for key in prompt.prefix_keys)
-        return max(bounds, default=0)
 
     def record_answer(
         self, model: str, parts: Iterable[Part], usage: Usage, provider: str | None = None

@@ -18,7 +18,8 @@ from typing import Literal
 import msgspec
 
 from tollbridge.policy.caching import CacheRules, rules_for
-from tollbridge.tokens.prompts import media_tokens, serialize, text_of
+from tollbridge.tokens.media import media_tokens, text_of
+from tollbridge.tokens.prompts import serialize
 from tollbridge.types.events import CacheDiagnosis, Usage
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, ToolResultPart
 from tollbridge.types.models import ID_LIMIT, Prices

@@ -25,6 +25,7 @@ from tollbridge.tokens.features import (
     estimate_categories,
     shipped_table,
 )
+from tollbridge.tokens.limits import LIMITS
 from tollbridge.types.models import ID_LIMIT
 from tollbridge.types.text import replace_surrogates
 
@@ -181,19 +182,12 @@ _TABLE: tuple[tuple[str, Family], ...] = (
 _COMPILED = tuple((re.compile(pattern), family) for pattern, family in _TABLE)
 
 
-def _names(model: str) -> Iterator[str]:
-    """Yield the id without its creator, then all of it: `creator/family-x`, `creator:family`, a file path."""
-    lowered = model[:ID_LIMIT].lower()
-    head, _, tail = lowered.replace(":", "/").rpartition("/")
-    yield tail
-    if head:
-        yield lowered
-
-
 @lru_cache(maxsize=1024)
 def family_of(model: str) -> Family:
     """Return the tokenizer family of a model. An unknown model gets a family of its own, with its name."""
-    for name in _names(model):
+    lowered = model[:ID_LIMIT].lower()
+    # The id without its creator, then all of it: `creator/family-x`, `creator:family`, a file path.
+    for name in (lowered.replace(":", "/").rpartition("/")[2], lowered):
         for pattern, family in _COMPILED:
             if pattern.search(name):
                 return family
@@ -211,12 +205,6 @@ def families() -> tuple[Family, ...]:
 _log = logging.getLogger(__name__)
 
 BASE = "o200k_base"
-
-# A longer text is split into pieces of about this many characters, so that one call never blocks the
-# interpreter for long. Texts are split at line ends, which costs at most one token per split.
-PIECE = 250_000
-# Of a text with more pieces, only this many are counted, evenly spread.
-MOST_PIECES = 16
 
 _lock = threading.Lock()
 _loaded: dict[str, Tokenizer | None] = {}
@@ -237,7 +225,7 @@ class Tokenizer:
         self._has_marked_specials = all(name.startswith(_SPECIAL) for name in engine.special_tokens())
 
     def count(self, text: str) -> int:
-        if len(text) <= PIECE:
+        if len(text) <= LIMITS.piece:
             return self._count(text)
         parts, scale = pieces(text)
         return round(sum(map(self._count, parts)) * scale)
@@ -288,19 +276,19 @@ def pieces(text: str) -> tuple[list[str], float]:
     Returns:
         The pieces, or a sample of them if there are many, and the factor by which to multiply their sum.
     """
-    if len(text) <= PIECE:
+    if len(text) <= LIMITS.piece:
         return [text], 1.0
     parts = list(_split(text))
-    if len(parts) <= MOST_PIECES:
+    if len(parts) <= LIMITS.pieces:
         return parts, 1.0
-    sample = [parts[number * len(parts) // MOST_PIECES] for number in range(MOST_PIECES)]
+    sample = [parts[number * len(parts) // LIMITS.pieces] for number in range(LIMITS.pieces)]
     return sample, len(text) / sum(map(len, sample))
 
 
 def _split(text: str) -> Iterator[str]:
     start = 0
-    while len(text) - start > PIECE:
-        end = text.rfind("\n", start + PIECE // 2, start + PIECE) + 1 or start + PIECE
+    while len(text) - start > LIMITS.piece:
+        end = text.rfind("\n", start + LIMITS.piece // 2, start + LIMITS.piece) + 1 or start + LIMITS.piece
         yield text[start:end]
         start = end
     yield text[start:]
@@ -349,12 +337,6 @@ def warm(*names: str) -> threading.Thread:
 
 # --- Features of texts ---
 
-# A text up to this many characters is its own cache key.
-_KEY_LIMIT = 2_000
-# Bytes per generation of the cache: keys, features, and about this much for each place in the cache.
-_CACHE_LIMIT = 8_000_000
-_ENTRY_BYTES = 500
-
 TextKey = str | tuple[int, int]
 
 
@@ -363,7 +345,7 @@ def text_key(text: str) -> TextKey:
 
     Python computes the hash of a string once.
     """
-    return text if len(text) <= _KEY_LIMIT else (hash(text), len(text))
+    return text if len(text) <= LIMITS.text_key else (hash(text), len(text))
 
 
 class TextFeatures:
@@ -379,7 +361,7 @@ class TextFeatures:
     def __init__(self, table: TokenTable | None = None) -> None:
         self._table = table
         self._caches: defaultdict[str | None, LruCache[TextKey, Features]]
-        self._caches = defaultdict(lambda: LruCache(_CACHE_LIMIT, _weigh_features))
+        self._caches = defaultdict(lambda: LruCache(LIMITS.text_bytes, _weigh_features))
 
     def vector(self, family: Family, text: str) -> Vector:
         """Return the number of tokens by cluster."""
@@ -393,7 +375,9 @@ class TextFeatures:
         features = cache.get(key)
         if features is None:
             if vocabulary:
-                features = _count_exactly(vocabulary, text)
+                loaded = tokenizer(vocabulary)
+                estimate = () if loaded else sum_pieces(replace_surrogates(text), estimate_categories)
+                features = ((0, loaded.count(text) if loaded else sum(count for _, count in estimate)),)
             else:
                 features = _find_clusters(text, self._table or shipped_table())
             cache.put(key, features)
@@ -401,21 +385,13 @@ class TextFeatures:
 
 
 def _weigh_features(key: TextKey, features: Features) -> int:
-    return len(key) + len(features) + _ENTRY_BYTES
-
-
-def _count_exactly(vocabulary: str, text: str) -> Vector:
-    loaded = tokenizer(vocabulary)
-    if loaded is None:
-        estimate = sum_pieces(replace_surrogates(text), estimate_categories)
-        return ((0, sum(count for _, count in estimate)),)
-    return ((0, loaded.count(text)),)
+    return len(key) + len(features) + LIMITS.entry_bytes
 
 
 def _find_clusters(text: str, table: TokenTable) -> Features:
     loaded = tokenizer(BASE)
     if loaded is None:
         return sum_pieces(replace_surrogates(text), table.estimate)
-    if len(text) <= PIECE:
+    if len(text) <= LIMITS.piece:
         return table.find_clusters(loaded.ids(text))
     return sum_pieces(text, lambda piece: count_features(table.find_clusters(loaded.ids(piece))))

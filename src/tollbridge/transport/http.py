@@ -154,6 +154,25 @@ class _TimeShare:
     the streams have used a time slice together, each waits for its turn: one per iteration of the loop.
     """
 
+    # Why this exists: `await content.read()` returns without suspending the task while aiohttp has data, so a
+    # loop over a fast or compressed response never lets the event loop run anything else. A gzip body of
+    # 391 KB that unpacks to 256 MiB kept it busy for 25 seconds, and Stop has to close a connection within
+    # 100 ms.
+    #
+    # The state is shared by all streams of a loop. `_used` is the time that they have used in the current
+    # iteration of the loop. `_waiting` are the streams that wait for a turn, the oldest first. As long as
+    # either is not empty, one call of `_start_iteration` is scheduled (`_is_scheduled`); the loop runs it in
+    # its next iteration, among the callbacks that were ready by then. It begins a new slice and wakes exactly
+    # one stream, which may then use the whole slice.
+    #
+    # Simpler rules do not bound the time between two iterations: with a slice for each stream, or if all
+    # waiting streams were woken at once, 500 streams could use 500 slices, one second, before anything else
+    # runs. To suspend after every chunk would cost an iteration per chunk, also if nothing else has to run.
+    #
+    # A single step cannot be interrupted, so the size of a chunk follows the time that decoding one takes
+    # (`HttpResponse.chunks`): halved above one slice, doubled below half of one. It was constant at first,
+    # and streams were slower than without slices. What remains atomic is a single frame, see
+    # docs/decisions/control-before-data.md.
     _of_loops: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _TimeShare]] = WeakKeyDictionary()
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from hashlib import blake2s
+from typing import Any
 
 # The bytes at certain offsets that identify a format. BMP needs a second test: many texts begin with "BM".
 _SIGNATURES: tuple[tuple[tuple[tuple[int, bytes], ...], str], ...] = (
@@ -123,21 +124,11 @@ def image_size(data: bytes) -> tuple[int, int] | None:
     try:
         for signature, read in _READERS:
             if data.startswith(signature):
-                size = read(data)
+                size: tuple[int, int] | None = read(data)
                 return size if size and min(size) > 0 else None
     except (struct.error, IndexError):  # truncated file
         return None
     return None
-
-
-def _png_size(data: bytes) -> tuple[int, int]:
-    width, height = struct.unpack_from(">II", data, 16)
-    return width, height
-
-
-def _gif_size(data: bytes) -> tuple[int, int]:
-    width, height = struct.unpack_from("<HH", data, 6)
-    return width, height
 
 
 def _bmp_size(data: bytes) -> tuple[int, int]:
@@ -183,11 +174,11 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-_READERS: tuple[tuple[bytes, Callable[[bytes], tuple[int, int] | None]], ...] = (
-    (b"\x89PNG\r\n\x1a\n", _png_size),
+_READERS: tuple[tuple[bytes, Callable[[bytes], Any]], ...] = (
+    (b"\x89PNG\r\n\x1a\n", lambda data: struct.unpack_from(">II", data, 16)),
     (b"\xff\xd8", _jpeg_size),
-    (b"GIF87a", _gif_size),
-    (b"GIF89a", _gif_size),
+    (b"GIF87a", lambda data: struct.unpack_from("<HH", data, 6)),
+    (b"GIF89a", lambda data: struct.unpack_from("<HH", data, 6)),
     (b"RIFF", _webp_size),
     (b"BM", _bmp_size),
 )
@@ -209,7 +200,10 @@ def encode_png(width: int, channels: int, rows: Sequence[bytes]) -> bytes:
     colour = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
     header = struct.pack(">IIBBBBB", width, len(rows), 8, colour, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(_filter_rows(rows, channels), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_png_chunk(name, body) for name, body in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in chunks
+    )
 
 
 def _filter_rows(rows: Sequence[bytes], channels: int) -> bytes:
@@ -219,7 +213,3 @@ def _filter_rows(rows: Sequence[bytes], channels: int) -> bytes:
         for row in dict.fromkeys(rows)
     }
     return b"".join(filtered[row] for row in rows)
-
-
-def _png_chunk(name: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))

@@ -99,19 +99,14 @@ class Message(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.role, Role):
-            msgspec.structs.force_setattr(self, "role", _read_role(self.role))
+            try:
+                msgspec.structs.force_setattr(self, "role", Role(self.role))
+            except ValueError:
+                raise RequestError(
+                    f"Unknown role {self.role!r}. Valid roles: {', '.join(Role)}. "
+                    "Send tool results as ToolResultPart in a user message."
+                ) from None
         _convert_parts(self, get_args(Part))
-
-
-def _read_role(name: object) -> Role:
-    try:
-        return Role(name)  # type: ignore[arg-type]
-    except ValueError:
-        roles = ", ".join(Role)
-        raise RequestError(
-            f"Unknown role {name!r}. Valid roles: {roles}. "
-            "Send tool results as ToolResultPart in a user message."
-        ) from None
 
 
 def _convert_parts(owner: Message | ToolResultPart, types: tuple[type, ...]) -> None:
@@ -166,7 +161,7 @@ class OutputFormat(msgspec.Struct, frozen=True):
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for one answer. Fields that are `None` or empty are not sent.
 
-    `messages` and `tools` can be any iterable (list, tuple); they are stored as tuples.
+    `messages` and `tools` can be lists; they are stored as tuples.
 
     Attributes:
         extra: Protocol fields that this type does not name (`providerOptions`, `service_tier`…), sent as they
@@ -185,8 +180,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str
-    messages: tuple[Message, ...]
-    tools: tuple[Tool, ...] = ()
+    messages: Sequence[Message]
+    tools: Sequence[Tool] = ()
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
@@ -202,31 +197,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str | None = None
     reasons: bool = False
     quirks: Quirks | None = None
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            model: str,
-            messages: Iterable[Message],
-            tools: Iterable[Tool] = (),
-            tool_choice: ToolChoice | None = None,
-            parallel_tool_calls: bool | None = None,
-            reasoning_effort: str | None = None,
-            reasoning_summary: str | None = None,
-            max_output_tokens: int | None = None,
-            temperature: float | None = None,
-            top_p: float | None = None,
-            output_format: OutputFormat | None = None,
-            metadata: Mapping[str, str] | None = None,
-            extra: Mapping[str, Any] | None = None,
-            cache_points: Mapping[str, Mapping[str, Any]] | None = None,
-            cache_prompt: bool = False,
-            conversation: str | None = None,
-            reasons: bool = False,
-            quirks: Quirks | None = None,
-        ) -> None: ...
 
     def asks_for(self, field: str) -> bool:
         """Return whether prompt caching is requested by this field."""
@@ -365,15 +335,14 @@ class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
         gateway: The digest of the gateway's base URL.
         blocks: The reasoning blocks in their order.
         calls: The metadata of tool calls, by call id.
-        text_length: The number of characters of the answer's text; `None` in packs of older versions.
+        text_length: The number of characters of the answer's text.
     """
 
     model: str
     gateway: str
     blocks: tuple[ReasoningBlock, ...] = ()
     calls: Mapping[str, Mapping[str, Any]] = {}
-    # The name in packs is the one of the first release.
-    text_length: int | None = msgspec.field(default=None, name="said")
+    text_length: int = 0
 
     @property
     def origin(self) -> Origin:

@@ -315,8 +315,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     context_size: int | None = None
     output_reserve: int | None = None
-    # The name in cached model lists is the one of the first release.
-    overrides: Mapping[str, bool] = msgspec.field(default_factory=dict, name="told")
+    overrides: Mapping[str, bool] = {}
 
     @property
     def identity(self) -> Identity:

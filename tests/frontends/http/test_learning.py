@@ -41,14 +41,14 @@ async def test_the_prompt_of_a_forwarded_request_is_known_exactly() -> None:
     async with Gateway() as gateway, local_server(gateway.url) as server:
         await post(server, BODY)
         await ask_for_a_count(server)
-        asked, seen = len(gateway.requests), server.engine.estimator.seen(MODEL)
+        request_count, seen = len(gateway.requests), server.engine.estimator.seen(MODEL)
         await post(server, {**BODY, "input": "What is a toll?"})
         await until(lambda: server.engine.estimator.seen(MODEL) == seen + 1)
         *_, record = server.engine.usage.records
         body = {**BODY, "input": "What is a toll?"}
         counted = json.loads(await post(server, body, "responses/input_tokens"))
         assert counted["input_tokens"] == record.usage.input_tokens
-        assert len(gateway.requests) == asked + 1  # the gateway was not asked to count
+        assert len(gateway.requests) == request_count + 1  # the gateway was not asked to count
 
 
 async def test_the_next_prompt_of_a_conversation_is_estimated_from_the_last_one() -> None:

@@ -17,9 +17,9 @@ MODEL = "tollbridge/demo"
 ENDS = ("response.completed", "response.failed", "error")
 
 
-async def create(socket: aiohttp.ClientWebSocketResponse, given: Any, **fields: Any) -> dict[str, Any]:
+async def create(socket: aiohttp.ClientWebSocketResponse, input_value: Any, **fields: Any) -> dict[str, Any]:
     """Send a request, and return the event that ends the response."""
-    await socket.send_json({"type": "response.create", "model": MODEL, "input": given, **fields})
+    await socket.send_json({"type": "response.create", "model": MODEL, "input": input_value, **fields})
     while True:
         event: dict[str, Any] = await socket.receive_json(timeout=10)
         if event["type"] in ENDS:
@@ -37,15 +37,15 @@ async def test_a_tool_round_continues_a_response(backend: Backend) -> None:
         local_server(gateway.url, backend) as server,
         connect(server) as socket,
     ):
-        asked = await create(socket, [user("The weather in Rome?")], tools=[WEATHER], store=False)
-        [call] = calls(asked["response"])
+        first = await create(socket, [user("The weather in Rome?")], tools=[WEATHER], store=False)
+        [call] = calls(first["response"])
         assert call["arguments"] == '{"location":"Rome"}'
         answered = await create(
             socket,
             [result(call["call_id"], "Sunny")],
             tools=[WEATHER],
             store=False,
-            previous_response_id=asked["response"]["id"],
+            previous_response_id=first["response"]["id"],
         )
         assert output_text(answered["response"]).startswith("The tool get_weather answered: “Sunny”.")
         records = server.engine.usage.records

@@ -87,7 +87,7 @@ class Editor:
         async with asyncio.timeout(PATIENCE):
             return await answer
 
-    async def greet(self, **settings: Any) -> Any:
+    async def initialize(self, **settings: Any) -> Any:
         return await self.request("initialize", {"protocolVersion": 1, "settings": settings})
 
     def parts(self, token: int | str) -> list[dict[str, Any]]:
@@ -158,5 +158,5 @@ async def _exactly(stream: asyncio.StreamReader, length: int) -> bytes | None:
         return None
 
 
-def said(parts: list[dict[str, Any]], kind: str = "text") -> str:
+def join_text(parts: list[dict[str, Any]], kind: str = "text") -> str:
     return "".join(part["value"] for part in parts if part["type"] == kind)

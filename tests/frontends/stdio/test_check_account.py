@@ -18,9 +18,9 @@ async def check(editor: Editor, base_url: str, key: str | None = None) -> dict[s
     return result
 
 
-async def test_a_working_account_is_told_how_many_models_it_has() -> None:
+async def test_a_check_of_a_working_account_reports_how_many_models_it_has() -> None:
     async with Gateway(api_key=KEY) as gateway, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         result = await check(editor, gateway.url, KEY)
         assert result == {
             "baseUrl": gateway.url,
@@ -32,7 +32,7 @@ async def test_a_working_account_is_told_how_many_models_it_has() -> None:
 @pytest.mark.parametrize("slash", ["", "/"])
 async def test_a_missing_version_is_added_to_the_url(slash: str) -> None:
     async with Gateway(api_key=KEY) as gateway, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         result = await check(editor, gateway.url.removesuffix("/v1") + slash)
         assert result["baseUrl"] == gateway.url
         assert result["severity"] == "info"
@@ -41,7 +41,7 @@ async def test_a_missing_version_is_added_to_the_url(slash: str) -> None:
 
 async def test_a_wrong_key_is_a_warning_that_does_not_contain_it() -> None:
     async with Gateway(api_key=KEY) as gateway, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         result = await check(editor, gateway.url, "sk-toll-other-0815")
         assert result["severity"] == "warning"
         assert "API key is wrong" in result["message"]
@@ -59,7 +59,7 @@ async def test_a_wrong_key_is_a_warning_that_does_not_contain_it() -> None:
 )
 async def test_a_url_that_cannot_work_is_explained(url: str, severity: str, words: str) -> None:
     async with Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         result = await check(editor, url)
         assert result["severity"] == severity
         assert words in result["message"]

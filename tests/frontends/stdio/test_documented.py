@@ -91,9 +91,9 @@ def test_the_documented_frame_is_one() -> None:
 
 def test_what_a_turns_result_may_leave_out_is_marked() -> None:
     result = TEXT.partition("### chat\n")[2].partition("→\n")[2].partition("```")[0]
-    told = dict(re.findall(r'^(?:\{|) +"(\w+)": (?:.*?)// ?(\?|)', result, re.MULTILINE))
+    field_marks = dict(re.findall(r'^(?:\{|) +"(\w+)": (?:.*?)// ?(\?|)', result, re.MULTILINE))
     fields = msgspec.structs.fields(wire.ChatResult)
-    assert told == {field.encode_name: "" if field.required else "?" for field in fields}
+    assert field_marks == {field.encode_name: "" if field.required else "?" for field in fields}
     fields = (*msgspec.structs.fields(wire.TokenUsage), *msgspec.structs.fields(wire.TurnCost))
     optional = {f"{field.encode_name}?" for field in fields if not field.required}
     assert set(re.findall(r"\w+\?", result)) == optional

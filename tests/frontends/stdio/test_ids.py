@@ -22,11 +22,11 @@ async def gateway() -> AsyncIterator[Gateway]:
 @pytest.fixture
 async def editor() -> AsyncIterator[Editor]:
     async with Editor() as running:
-        await running.greet()
+        await running.initialize()
         yield running
 
 
-def asked(gateway: Gateway, call_id: object, words: str) -> dict[str, Any]:
+def find_request(gateway: Gateway, call_id: object, words: str) -> dict[str, Any]:
     messages = [{"role": 1, "content": [{"type": "text", "value": words}]}]
     params = {"account": {"baseUrl": gateway.url}, "model": "tollbridge/demo", "messages": messages}
     return {"jsonrpc": "2.0", "id": call_id, "method": "chat", "params": params}
@@ -35,7 +35,7 @@ def asked(gateway: Gateway, call_id: object, words: str) -> dict[str, Any]:
 async def test_no_name_a_request_goes_by_keeps_it_from_being_stopped(
     editor: Editor, gateway: Gateway
 ) -> None:
-    editor.send(asked(gateway, "settings", "slow long 2000"))
+    editor.send(find_request(gateway, "settings", "slow long 2000"))
     await editor.until_part("settings")
     editor.notify("settings", {})
     await editor.request("usage")  # which is answered when the settings have been changed
@@ -47,9 +47,9 @@ async def test_no_name_a_request_goes_by_keeps_it_from_being_stopped(
 async def test_an_id_that_is_under_way_is_refused_until_its_request_has_ended(
     editor: Editor, gateway: Gateway
 ) -> None:
-    editor.send(asked(gateway, "one", "slow long 2000"))
+    editor.send(find_request(gateway, "one", "slow long 2000"))
     await editor.until_part("one")
-    editor.send(asked(gateway, "one", "hello"))
+    editor.send(find_request(gateway, "one", "hello"))
     refused = await editor.until_orphan()
     assert (refused["id"], refused["error"]["code"]) == ("one", jsonrpc.INVALID_REQUEST)
     assert "pending" in refused["error"]["message"]
@@ -57,5 +57,5 @@ async def test_an_id_that_is_under_way_is_refused_until_its_request_has_ended(
     editor.notify("$/cancelRequest", {"id": "one"})
     assert (await editor.until_orphan())["error"]["code"] == jsonrpc.REQUEST_CANCELLED
     for _ in range(2):
-        editor.send(asked(gateway, "one", "hello"))
+        editor.send(find_request(gateway, "one", "hello"))
         assert (await editor.until_orphan())["result"]["finishReason"] == "stop"

@@ -92,16 +92,16 @@ async def test_an_editor_that_does_not_read_is_heard_when_it_leaves(
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("asked", ["status", "chat", "count"])
+@pytest.mark.parametrize("method", ["status", "chat", "count"])
 async def test_an_editor_that_closes_only_what_it_reads_from_is_gone(
-    tmp_path: Path, gateway: Gateway, asked: str
+    tmp_path: Path, gateway: Gateway, method: str
 ) -> None:
     with deaf(tmp_path) as editor:
         editor.stdout.close()
-        if asked == "chat":
+        if method == "chat":
             editor.ask(gateway, 2, "long 2000")
         else:
-            editor.send(asked, 2, model="m", items=["hi"])
+            editor.send(method, 2, model="m", items=["hi"])
         assert await left(editor.process) == 0
     log = (tmp_path / "log").read_text()
     assert "BrokenPipeError" not in log
@@ -153,10 +153,10 @@ def test_without_both_ends_of_the_way_it_leaves_without_a_traceback(program: str
         timeout=60,
         env={"PYTHONPATH": str(SRC), **ENVIRONMENT},
     )
-    said = ended.stderr.decode()
+    log = ended.stderr.decode()
     if program == "tollbridge.sidecar":
         assert ended.returncode == 2
-        assert re.fullmatch(r"\[error\] Standard input and output must be open.*\n", said)
-    else:  # which puts something in the place of what is closed: nothing to read, and nobody who does
+        assert re.fullmatch(r"\[error\] Standard input and output must be open.*\n", log)
+    else:  # which replaces a closed stream: nothing can be read, and nothing is written
         assert ended.returncode == 0
-        assert said == ("" if "<" in closed else "[info] The editor closed its end of the pipe.\n")
+        assert log == ("" if "<" in closed else "[info] The editor closed its end of the pipe.\n")

@@ -21,8 +21,8 @@ def refusing(status: int, body: object) -> Handler:
     head = f"HTTP/1.1 {status} No\r\nx-request-id: req_7\r\ncontent-type: application/json\r\n"
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", asked.lower())
+        request_head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", request_head.lower())
         if length:
             await reader.readexactly(int(length[1]))
         writer.write(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
@@ -32,14 +32,14 @@ def refusing(status: int, body: object) -> Handler:
 
 
 @pytest.mark.parametrize("code", ["bad_input", f"bad\n[error] forged {'x' * 1000}"])
-async def test_what_a_gateway_says_of_a_prompt_is_told_the_editor_and_not_the_log(code: str) -> None:
-    said = f"Invalid prompt: {SECRET}\n[error] forged"
-    asked = {"model": "m", "messages": [{"role": 1, "content": [{"type": "text", "value": SECRET}]}]}
-    refusal = refusing(400, {"error": {"message": said, "code": code}})
+async def test_the_error_message_of_a_gateway_is_sent_to_the_editor_and_not_logged(code: str) -> None:
+    message = f"Invalid prompt: {SECRET}\n[error] forged"
+    params = {"model": "m", "messages": [{"role": 1, "content": [{"type": "text", "value": SECRET}]}]}
+    refusal = refusing(400, {"error": {"message": message, "code": code}})
     async with serving(refusal) as port, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         with pytest.raises(Refusal, match=SECRET):
-            await editor.request("chat", {"account": {"baseUrl": f"http://127.0.0.1:{port}/v1"}, **asked})
+            await editor.request("chat", {"account": {"baseUrl": f"http://127.0.0.1:{port}/v1"}, **params})
     assert SECRET not in editor.stderr
     assert "chat: kind invalid_request, status 400, code bad" in editor.stderr
     assert "requestId req_7" in editor.stderr
@@ -59,5 +59,5 @@ def test_a_failure_of_ours_is_one_line_that_says_where(capsys: pytest.CaptureFix
         raise ValueError(SECRET)
     except ValueError as error:
         log_exception("chat", error)
-    told = capsys.readouterr().err
-    assert re.fullmatch(r"\[error\] chat: ValueError in test_a_failure\w+ \(.*test_log\.py:\d+\)\n", told)
+    stderr = capsys.readouterr().err
+    assert re.fullmatch(r"\[error\] chat: ValueError in test_a_failure\w+ \(.*test_log\.py:\d+\)\n", stderr)

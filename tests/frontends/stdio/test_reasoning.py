@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.frontends.stdio.stdio_client import Editor
 
-from tollbridge.testing.requests import AcceptedRequest as Asked
+from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Call, ScriptedAnswer
 from tollbridge.testing.server import Gateway
 
@@ -29,8 +29,8 @@ QUESTION = {"role": 1, "content": [{"type": "text", "value": "Think, then use th
 async def talk(
     editor: Editor, gateway: Gateway, messages: list[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    asked = {"account": {"baseUrl": gateway.url}, "model": "tollbridge/demo"}
-    token, answer = editor.ask("chat", {**asked, "messages": messages, "tools": [LIST_DIR]})
+    params = {"account": {"baseUrl": gateway.url}, "model": "tollbridge/demo"}
+    token, answer = editor.ask("chat", {**params, "messages": messages, "tools": [LIST_DIR]})
     async with asyncio.timeout(20):
         result = await answer
     return editor.parts(token), result
@@ -64,7 +64,7 @@ def results(parts: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize(("marker", "thinking"), [(True, True), (True, False), (False, True)])
 async def test_sealed_reasoning_survives_a_round_of_tools(marker: bool, thinking: bool) -> None:
     async with Gateway(strict=True) as gateway, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         await editor.request("models", {"account": {"baseUrl": gateway.url}})  # so that it is known to reason
         parts, _ = await talk(editor, gateway, [QUESTION])
         assert [part["name"] for part in parts if part["type"] == "toolCall"] == ["list_dir"]
@@ -79,7 +79,7 @@ async def test_sealed_reasoning_survives_a_round_of_tools(marker: bool, thinking
 
 async def test_the_marker_is_what_the_host_can_read() -> None:
     async with Gateway(strict=True) as gateway, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         await editor.request("models", {"account": {"baseUrl": gateway.url}})
         parts, _ = await talk(editor, gateway, [QUESTION])
     [marker] = [part for part in parts if part.get("mimeType") == "stateful_marker"]
@@ -98,19 +98,19 @@ async def test_a_marker_of_somebody_else_is_dropped_and_counted() -> None:
     }
     history = [QUESTION, {"role": 2, "content": [{"type": "text", "value": "Hi"}, foreign]}, QUESTION]
     async with Gateway(strict=True) as gateway, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         _, result = await talk(editor, gateway, history)
     assert result["dropped"] == {"stateful_marker": 1}
 
 
 async def test_a_call_with_broken_arguments_is_one_the_editors_loop_can_answer() -> None:
-    def model(asked: Asked) -> ScriptedAnswer | None:
-        if any(item["type"] == "function_call" for item in asked.items):
+    def model(request: AcceptedRequest) -> ScriptedAnswer | None:
+        if any(item["type"] == "function_call" for item in request.items):
             return None
         return ScriptedAnswer(blocks=(Call("list_dir", '{"path": "/tmp'),))
 
     async with Gateway(strict=True, model=model) as gateway, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         parts, result = await talk(editor, gateway, [QUESTION])
         [call] = [part for part in parts if part["type"] == "toolCall"]
         assert call["input"] == {"_invalid_arguments": '{"path": "/tmp'}

@@ -60,7 +60,7 @@ async def test_a_turn_loads_no_library_that_the_sidecar_does_not_use() -> None:
     """The C++ library comes with a compiled module of aiohttp's dependencies, and takes 1 MB."""
     message = {"role": 1, "content": [{"type": "text", "value": "hello"}]}
     async with Gateway() as gateway, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         account = {"baseUrl": gateway.url}
         await editor.request("chat", {"account": account, "model": "tollbridge/demo", "messages": [message]})
         libraries = Path(f"/proc/{editor.process.pid}/maps").read_text()

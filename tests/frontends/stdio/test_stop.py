@@ -55,7 +55,7 @@ async def test_status_tells_open_turns_and_a_cancelled_request_says_so() -> None
         await silent(reader, writer)
 
     async with serving(handle) as port, Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         account = {"baseUrl": f"http://127.0.0.1:{port}/v1"}
         messages = [{"role": 1, "content": [{"type": "text", "value": "Hi"}]}]
         number, answer = editor.ask("chat", {"account": account, "model": "m", "messages": messages})

@@ -36,7 +36,7 @@ def question(gateway: Gateway, text: str) -> dict[str, Any]:
 async def test_a_store_that_is_held_delays_neither_a_turn_nor_stop(tmp_path: Path, gateway: Gateway) -> None:
     path = tmp_path / "tollbridge.db"
     async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-        await editor.greet()
+        await editor.initialize()
         await editor.request("chat", question(gateway, "before"))
         with locked(path):
             started = time.monotonic()
@@ -68,7 +68,7 @@ async def test_a_store_that_is_held_from_the_start_is_used_once_it_is_free(
     async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
         with locked(path):
             async with asyncio.timeout(10):
-                await editor.greet()
+                await editor.initialize()
                 await editor.request("chat", question(gateway, "while it is held"))
         await editor.request("chat", question(gateway, "after"))
     assert [row.outcome for row in read_rows(path)] == ["completed", "completed"]
@@ -82,7 +82,7 @@ async def test_a_store_that_is_held_does_not_keep_the_sidecar_from_leaving(
     create_database(path)
     with locked(path):
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-            await editor.greet()
+            await editor.initialize()
             for number in range(3):
                 await editor.request("chat", question(gateway, f"question {number}"))
             left = time.monotonic()
@@ -99,7 +99,7 @@ async def test_a_new_store_that_is_held_delays_no_turn(tmp_path: Path, gateway: 
     async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
         with locked(path, "EXCLUSIVE"):
             started = time.monotonic()
-            await editor.greet()
+            await editor.initialize()
             await editor.request("chat", question(gateway, "while it is held"))
             assert time.monotonic() - started < 9
         await editor.request("chat", question(gateway, "after"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.frontends.stdio.stdio_client import Editor, Refusal, said
+from tests.frontends.stdio.stdio_client import Editor, Refusal, join_text
 
 from tollbridge.compat.profiles import profile_file, save_profile
 from tollbridge.frontends.stdio.errors import TURN_FAILED
@@ -38,7 +38,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 @pytest.fixture
 async def editor() -> AsyncIterator[Editor]:
     async with Editor() as running:
-        await running.greet()
+        await running.initialize()
         yield running
     assert KEY not in running.stderr
     assert "Traceback" not in running.stderr
@@ -70,9 +70,9 @@ async def talk(editor: Editor, params: dict[str, Any]) -> tuple[list[dict[str, A
     return editor.parts(token), result
 
 
-async def test_an_editor_is_told_that_an_answer_was_cut(editor: Editor, gateway: Gateway) -> None:
+async def test_a_cut_answer_is_reported_to_the_editor(editor: Editor, gateway: Gateway) -> None:
     parts, result = await talk(editor, question(gateway, "Be incomplete"))
-    assert said(parts)
+    assert join_text(parts)
     assert (result["finishReason"], result["warning"]) == (
         "length",
         "The answer was truncated (output limit reached).",
@@ -89,7 +89,7 @@ async def test_an_editor_is_warned_in_every_turn_without_store(editor: Editor, g
 
 async def test_an_answer_is_reported_and_its_usage_comes_last(editor: Editor, gateway: Gateway) -> None:
     parts, result = await talk(editor, question(gateway, "Hello there"))
-    assert "Hello there" in said(parts)
+    assert "Hello there" in join_text(parts)
     *_, last = parts
     assert (last["type"], last["mimeType"]) == ("data", "usage")
     usage = json.loads(base64.b64decode(last["data"]))
@@ -102,7 +102,7 @@ async def test_an_answer_is_reported_and_its_usage_comes_last(editor: Editor, ga
 async def test_what_arrives_together_travels_together(editor: Editor, gateway: Gateway) -> None:
     parts, _ = await talk(editor, question(gateway, "long 3000 fault:one-write"))
     reports = [note for note in editor.notes if note["method"] == "$/progress"]
-    assert said(parts).split()[-1] == "w3000"
+    assert join_text(parts).split()[-1] == "w3000"
     assert len(reports) < 20
 
 
@@ -116,7 +116,7 @@ async def test_a_tool_is_called_and_its_result_understood(editor: Editor, gatewa
     parts, result = await talk(
         editor, question(gateway, ask, {"role": 2, "content": [call]}, user(answered), tools=[LIST_DIR])
     )
-    assert "a.py b.py" in said(parts)
+    assert "a.py b.py" in join_text(parts)
     assert result["finishReason"] == "stop"
 
 
@@ -130,7 +130,7 @@ async def test_the_other_backends_give_the_same_answers(
     for ask in ("Hello", "Think about it", "use the tool list_dir on src"):
         one, _ = await talk(editor, question(gateway, ask, tools=[LIST_DIR]))
         other, _ = await talk(editor, question(gateway, ask, tools=[LIST_DIR], account=account))
-        assert said(one) == said(other)
+        assert join_text(one) == join_text(other)
         assert [part["type"] for part in one if part["type"] == "toolCall"] == [
             part["type"] for part in other if part["type"] == "toolCall"
         ]
@@ -143,7 +143,7 @@ async def test_thinking_comes_with_what_must_go_back(editor: Editor, gateway: Ga
     params = question(gateway, "Hello", modelConfiguration={"reasoningEffort": "low"})
     parts, result = await talk(editor, params)
     thinking = [part for part in parts if part["type"] == "thinking"]
-    assert "Hello" in said(parts, "thinking")
+    assert "Hello" in join_text(parts, "thinking")
     assert thinking[-1]["metadata"]
     assert result["usage"]["reasoningTokens"] > 0
     history = [user(text("Hello")), {"role": 2, "content": [*thinking, text("Hi")]}, user(text("Again"))]
@@ -200,14 +200,14 @@ async def test_only_vs_code_gets_errors_that_name_its_commands(
     assert refusal.value.message.endswith(advice)
 
 
-async def test_what_was_said_before_a_failure_has_been_reported(editor: Editor, gateway: Gateway) -> None:
+async def test_parts_before_a_failure_have_been_reported(editor: Editor, gateway: Gateway) -> None:
     token, answer = editor.ask("chat", question(gateway, "long fault:disconnect"))
     with pytest.raises(Refusal):
         await answer
-    assert "w100" in said(editor.parts(token))
+    assert "w100" in join_text(editor.parts(token))
 
 
-async def test_a_wait_the_gateway_asks_for_is_told(editor: Editor, gateway: Gateway) -> None:
+async def test_the_retry_delay_of_the_gateway_is_reported(editor: Editor, gateway: Gateway) -> None:
     with pytest.raises(Refusal) as refusal:
         await talk(editor, question(gateway, "fault:rate-limit"))
     assert refusal.value.data["kind"] == "rate_limited"
@@ -250,10 +250,10 @@ async def test_stop_does_not_wait_for_texts_that_are_counted(editor: Editor, gat
 
 
 async def test_two_chats_at_once_do_not_mix(editor: Editor, gateway: Gateway) -> None:
-    asked = [editor.ask("chat", question(gateway, f"slow number {n}")) for n in range(5)]
-    await asyncio.gather(*(answer for _, answer in asked))
-    for n, (token, _) in enumerate(asked):
-        assert f"number {n}" in said(editor.parts(token))
+    requests = [editor.ask("chat", question(gateway, f"slow number {n}")) for n in range(5)]
+    await asyncio.gather(*(answer for _, answer in requests))
+    for n, (token, _) in enumerate(requests):
+        assert f"number {n}" in join_text(editor.parts(token))
 
 
 async def test_counts_are_answered_while_a_chat_streams(editor: Editor, gateway: Gateway) -> None:
@@ -271,7 +271,7 @@ async def test_counts_are_answered_while_a_chat_streams(editor: Editor, gateway:
 
 async def test_closing_the_editor_hangs_up(gateway: Gateway) -> None:
     async with Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         token, _ = editor.ask("chat", question(gateway, "slow long 2000"))
         await editor.until_part(token)
         editor.close_stdin()
@@ -300,8 +300,8 @@ async def test_the_models_are_those_one_can_talk_to(editor: Editor, gateway: Gat
 
 async def test_a_list_is_fetched_once_unless_the_editor_insists(editor: Editor, gateway: Gateway) -> None:
     params = {"account": {"baseUrl": gateway.url, "apiKey": KEY}}
-    asked = [editor.ask("models", params)[1] for _ in range(4)]
-    first, *others = await asyncio.gather(*asked)
+    requests = [editor.ask("models", params)[1] for _ in range(4)]
+    first, *others = await asyncio.gather(*requests)
     assert all(other == first for other in others)
     assert len(gateway.requests) == 1
     await editor.request("models", params)
@@ -371,20 +371,20 @@ async def test_usage_the_gateway_did_not_give_is_not_made_up(editor: Editor, gat
     assert totals["usage"] == {}
 
 
-async def test_what_could_not_be_sent_is_told(editor: Editor, gateway: Gateway) -> None:
+async def test_parts_that_could_not_be_sent_are_reported(editor: Editor, gateway: Gateway) -> None:
     marker = {"type": "data", "mimeType": "cache_control", "data": ""}
     _, result = await talk(editor, question(gateway, user(text("hi"), marker)))
     assert result["dropped"] == {"cache_control": 1}
 
 
-async def test_parts_nobody_told_us_of_are_dropped_and_counted(editor: Editor, gateway: Gateway) -> None:
+async def test_unknown_parts_are_dropped_and_counted(editor: Editor, gateway: Gateway) -> None:
     thought = {"type": "thinking", "value": "Hm."}
     answered = {"type": "toolResult", "callId": "c", "content": [text("a.py"), thought, {"type": "video"}]}
     call = {"role": 2, "content": [{"type": "toolCall", "callId": "c", "name": "list_dir", "input": {}}]}
-    asked = [user(text("hi"), {"type": "video", "url": "x"}), call, user(answered)]
-    _, result = await talk(editor, question(gateway, *asked, tools=[LIST_DIR]))
+    messages = [user(text("hi"), {"type": "video", "url": "x"}), call, user(answered)]
+    _, result = await talk(editor, question(gateway, *messages, tools=[LIST_DIR]))
     assert result["dropped"] == {"video": 2, "thinking": 1}
-    assert (await editor.request("count", {"model": "openai/gpt-5", "items": asked}))["counts"][0] > 0
+    assert (await editor.request("count", {"model": "openai/gpt-5", "items": messages}))["counts"][0] > 0
     with pytest.raises(Refusal, match=r"`value` - at `\$\.messages\[0\]\.content\[0\]`"):
         await talk(editor, question(gateway, user({"type": "text"}, {"type": "video"})))
 
@@ -396,31 +396,31 @@ async def test_half_an_emoji_does_not_end_a_chat(editor: Editor, gateway: Gatewa
         user(text("go on")),
     ]
     parts, _ = await talk(editor, question(gateway, *history))
-    assert "go on" in said(parts)
+    assert "go on" in join_text(parts)
     assert "cut \ufffd" in json.dumps(gateway.requests[-1].body, ensure_ascii=False)
 
 
-async def test_what_doctor_wrote_of_a_server_is_heeded(tmp_path: Path) -> None:
+async def test_the_profile_that_doctor_wrote_is_used(tmp_path: Path) -> None:
     refused = frozenset({"include", "store"})
     quirks = Quirks(system="system", calls=False, files=False, input_tokens=False, without=refused)
     async with Gateway(scenario="picky") as gateway:
         save_profile(gateway.url, "tollbridge/demo", quirks, folder=tmp_path / "profiles")
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-            await editor.greet()
+            await editor.initialize()
             await talk(editor, question(gateway, "Hello", key=""))
         assert [arrival.status for arrival in gateway.requests] == [200]
 
 
-@pytest.mark.parametrize(("known", "wanted", "asked"), [(True, None, 1), (True, False, 0), (False, True, 0)])
+@pytest.mark.parametrize(("known", "wanted", "count"), [(True, None, 1), (True, False, 0), (False, True, 0)])
 async def test_a_gateway_known_to_count_is_asked_how_long_a_new_conversation_is(
-    tmp_path: Path, known: bool, wanted: bool | None, asked: int
+    tmp_path: Path, known: bool, wanted: bool | None, count: int
 ) -> None:
     """Not one nobody knows of, and never one twice; and the answer does not wait for it."""
     async with Gateway() as gateway:
         if known:
             save_profile(gateway.url, "tollbridge/demo", Quirks(), folder=tmp_path / "profiles")
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-            await editor.greet(**({} if wanted is None else {"countAtGateway": wanted}))
+            await editor.initialize(**({} if wanted is None else {"countAtGateway": wanted}))
             first = question(gateway, "Hello there, " * 50, key="")
             parts, _ = await talk(editor, first)
             again = [*first["messages"], {"role": 2, "content": parts[:-1]}, user(text("And then?"))]
@@ -428,16 +428,16 @@ async def test_a_gateway_known_to_count_is_asked_how_long_a_new_conversation_is(
             (accuracy,) = (await editor.request("usage"))["accuracy"]
         assert accuracy["requests"] == 2
         counts = [arrival for arrival in gateway.requests if arrival.path.endswith("/input_tokens")]
-        assert len(counts) == asked
+        assert len(counts) == count
 
 
-async def test_a_profile_that_makes_no_sense_is_logged_and_stops_nobody(tmp_path: Path) -> None:
+async def test_an_invalid_profile_is_logged_and_ignored(tmp_path: Path) -> None:
     async with Gateway() as gateway:
         path = profile_file(gateway.url, tmp_path / "profiles")
         path.parent.mkdir()
         path.write_text("system = 'emperor'")
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-            await editor.greet()
+            await editor.initialize()
             await talk(editor, question(gateway, "Hello", key=""))
     assert str(path) in editor.stderr
 
@@ -450,13 +450,13 @@ async def test_a_session_of_vscodes_agent_host_is_answered(editor: Editor, gatew
     and the usage. Our marker with the reasoning does not come back, so the reasoning is not sent again.
     """
     system = {"role": 3, "content": [text("You are a Copilot agent.")]}
-    asked = user(text("Think, then use the tool list_dir on `/tmp`"))
+    question_message = user(text("Think, then use the tool list_dir on `/tmp`"))
     settings: dict[str, Any] = {
         "tools": [LIST_DIR],
         "modelOptions": {"max_tokens": 4_000},
         "modelConfiguration": {"reasoningEffort": "high"},
     }
-    parts, _ = await talk(editor, question(gateway, system, asked, **settings))
+    parts, _ = await talk(editor, question(gateway, system, question_message, **settings))
     [call] = [part for part in parts if part["type"] == "toolCall"]
     thinking = _join_thinking([part for part in parts if part["type"] == "thinking"])
     usage = json.loads(base64.b64decode(parts[-1]["data"]))
@@ -466,9 +466,14 @@ async def test_a_session_of_vscodes_agent_host_is_answered(editor: Editor, gatew
 
     marker = {"type": "data", "mimeType": "stateful_marker", "data": _base64("Test/demo\\resp_byok_1")}
     result = {"type": "toolResult", "callId": call["callId"], "content": [text("bridge.py")]}
-    history = [{"role": 2, "content": [marker]}, system, asked, {"role": 2, "content": [thinking, call]}]
+    history = [
+        {"role": 2, "content": [marker]},
+        system,
+        question_message,
+        {"role": 2, "content": [thinking, call]},
+    ]
     parts, _ = await talk(editor, question(gateway, *history, user(result), **settings))
-    assert "The tool list_dir answered: “bridge.py”" in said(parts)
+    assert "The tool list_dir answered: “bridge.py”" in join_text(parts)
     body = gateway.requests[-1].body
     kinds = [item.get("role") or item["type"] for item in body["input"]]
     assert kinds == ["developer", "user", "function_call", "function_call_output"]

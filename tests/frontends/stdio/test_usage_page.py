@@ -17,7 +17,7 @@ async def test_the_report_contains_the_turns_of_the_editor_and_is_sent_again_onl
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "lists")}
     message = {"role": 1, "content": [{"type": "text", "value": "hello"}]}
     async with Gateway() as gateway, Editor(env=env) as editor:
-        await editor.greet()
+        await editor.initialize()
         assert (await editor.request("usagePage", {}))["html"] == read_page()
         account = {"baseUrl": gateway.url}
         await editor.request("models", {"account": account})
@@ -37,7 +37,7 @@ async def test_the_report_contains_the_turns_of_the_editor_and_is_sent_again_onl
 
 async def test_an_invalid_number_of_days_is_refused() -> None:
     async with Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         for days in (0, 3651, "x"):
             with pytest.raises(Refusal):
                 await editor.request("usageReport", {"days": days})

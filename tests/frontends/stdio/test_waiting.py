@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.frontends.stdio.stdio_client import Editor, Refusal, said
+from tests.frontends.stdio.stdio_client import Editor, Refusal, join_text
 from tests.frontends.stdio.test_turns import question, text, user
 
 from tollbridge.testing.faults import FaultSettings
@@ -44,7 +44,7 @@ class Rejections:
 @pytest.fixture
 async def editor() -> AsyncIterator[Editor]:
     async with Editor() as running:
-        await running.greet()
+        await running.initialize()
         yield running
 
 
@@ -73,7 +73,7 @@ async def test_a_retry_is_reported_before_it_with_its_reason_and_seconds(editor:
     assert all(update["update"] for update in updates)
     order = [note["method"] for note in editor.notes]
     assert order.index("$/wait") < order.index("$/progress")
-    assert "You said" in said(editor.parts(token))
+    assert "You said" in join_text(editor.parts(token))
 
 
 async def test_a_short_retry_changes_only_the_seconds(editor: Editor) -> None:
@@ -171,7 +171,7 @@ async def test_costs_are_added_up_for_the_conversation_and_for_today(editor: Edi
 async def test_the_cost_is_reported_as_credits_only_if_the_user_wants_it(enabled: bool) -> None:
     """A credit is a cent, and VS Code counts in billionths of it."""
     async with Editor() as editor, Gateway() as gateway:
-        await editor.greet(reportCredits=enabled)
+        await editor.initialize(reportCredits=enabled)
         await editor.request("models", {"account": {"baseUrl": gateway.url}})
         token, result = await ask(editor, gateway)
         usage = json.loads(base64.b64decode(editor.parts(token)[-1]["data"]))
@@ -183,7 +183,7 @@ async def test_the_cost_is_reported_as_credits_only_if_the_user_wants_it(enabled
 
 async def test_budgets_are_part_of_the_usage() -> None:
     async with Editor() as editor:
-        await editor.greet(budgets={"day": 5})
+        await editor.initialize(budgets={"day": 5})
         [budget] = (await editor.request("usage"))["budgets"]
     assert budget["name"] == "daily budget"
     assert Decimal(budget["limit"]) == 5
@@ -198,13 +198,13 @@ async def test_a_generated_image_is_saved_and_shown_in_a_chat(
     """Other extensions get only the data: they do not expect a text about it."""
     folder = tmp_path / "images"
     async with Editor() as editor, Gateway() as gateway:
-        await editor.greet(imageFolder=str(folder), embedImages=embed)
+        await editor.initialize(imageFolder=str(folder), embedImages=embed)
         params = question(gateway, "draw a bridge", key="", conversation=conversation)
         token, answer = editor.ask("chat", params)
         await answer
         parts = editor.parts(token)
     [data] = [part["data"] for part in parts if part.get("mimeType") == "image/png"]
-    images = re.findall(r"!\[Image\]\((.*?)\)\n\n`(.*?)`\n\n", said(parts))
+    images = re.findall(r"!\[Image\]\((.*?)\)\n\n`(.*?)`\n\n", join_text(parts))
     if conversation is None:
         assert images == []
         assert not folder.exists()
@@ -218,10 +218,10 @@ async def test_a_generated_image_is_saved_and_shown_in_a_chat(
 
 async def test_an_embedded_image_of_the_history_is_neither_sent_nor_counted(tmp_path: Path) -> None:
     async with Editor() as editor, Gateway() as gateway:
-        await editor.greet(imageFolder=str(tmp_path), embedImages=True)
+        await editor.initialize(imageFolder=str(tmp_path), embedImages=True)
         token, answer = editor.ask("chat", question(gateway, "draw a bridge", key="", conversation="c1"))
         await answer
-        text = said(editor.parts(token))
+        text = join_text(editor.parts(token))
         message = {"role": 2, "content": [{"type": "text", "value": text}]}
         params = question(gateway, "thanks", key="", conversation="c1")
         await editor.request("chat", {**params, "messages": [message, *params["messages"]]})

@@ -53,19 +53,19 @@ async def exit_of(editor: Editor) -> int:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timer of processor time")
 async def test_a_loop_that_holds_the_interpreters_lock_ends_with_the_place_in_the_log() -> None:
     async with Editor(sidecar(HOLD_LOCK)) as editor:
-        await editor.greet()
+        await editor.initialize()
         await until_beating(editor)
         assert await exit_of(editor) == -signal.SIGPROF
     assert re.search(r'File ".*re/__init__\.py", line \d+ in match', editor.stderr)
     assert SECRET not in editor.stderr
     async with Editor() as editor:
-        await editor.greet()
+        await editor.initialize()
         assert (await editor.request("status"))["turns"] == 0
 
 
 async def test_a_loop_that_waits_ends_too_and_status_answers_until_then() -> None:
     async with Editor(sidecar(WAIT)) as editor:
-        await editor.greet()
+        await editor.initialize()
         await until_beating(editor)
         _, answer = editor.ask("usage")
         lags = []
@@ -85,7 +85,7 @@ async def test_a_loop_that_waits_ends_too_and_status_answers_until_then() -> Non
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGSTOP")
 async def test_a_suspended_process_is_not_taken_for_a_frozen_one() -> None:
     async with Editor(sidecar("return None")) as editor:
-        await editor.greet()
+        await editor.initialize()
         await until_beating(editor)
         editor.process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(3 * LIMIT)
@@ -98,7 +98,7 @@ async def test_a_suspended_process_is_not_taken_for_a_frozen_one() -> None:
 
 async def test_an_idle_sidecar_is_not_taken_for_a_frozen_one() -> None:
     async with Editor(sidecar("return None")) as editor:
-        await editor.greet()
+        await editor.initialize()
         await until_beating(editor)
         await asyncio.sleep(3 * LIMIT)
         assert (await editor.request("status"))["longestLagSeconds"] < LIMIT

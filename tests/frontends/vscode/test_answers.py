@@ -53,10 +53,10 @@ def test_every_part_is_encoded(part: Part, sent: dict[str, Any]) -> None:
     assert as_json(encode_parts([part])) == [sent]
 
 
-@pytest.mark.parametrize("given", ['{"a": ', [1], 3])
-def test_arguments_that_are_not_an_object_are_an_error_that_names_the_tool(given: Any) -> None:
+@pytest.mark.parametrize("value", ['{"a": ', [1], 3])
+def test_arguments_that_are_not_an_object_are_an_error_that_names_the_tool(value: Any) -> None:
     with pytest.raises(StreamError, match="tool read_file"):
-        encode_parts([ToolCallPart("c1", "read_file", given)])
+        encode_parts([ToolCallPart("c1", "read_file", value)])
 
 
 def test_a_tool_result_in_an_answer_is_an_error() -> None:

@@ -25,14 +25,14 @@ async def test_a_provider_lists_models_answers_and_counts_tokens() -> None:
         turn = await provider.provide_response(
             "tollbridge/demo", [Message(Role.USER, "Hello")], parts.append, reasoning_effort="low"
         )
-        asked = gateway.requests[-1].body
+        body = gateway.requests[-1].body
     assert "tollbridge/demo" in models
     assert not any("embed" in model for model in models)
     assert "Hello" in "".join(part.text for part in parts if isinstance(part, TextPart))
     assert turn.usage is not None
     assert provider.usage.total().input_tokens == turn.usage.input_tokens
-    assert isinstance(asked, dict)
-    assert asked["reasoning"]["effort"] == "low"
+    assert isinstance(body, dict)
+    assert body["reasoning"]["effort"] == "low"
 
 
 async def test_an_offered_tool_is_called() -> None:
@@ -73,7 +73,7 @@ async def test_the_profile_of_the_server_is_used(tmp_path: Path) -> None:
         save_profile(gateway.url, "tollbridge/demo", Quirks(system="instructions"), folder=tmp_path)
         lessons = CompatMemory(lambda url, model: find_quirks(url, model, tmp_path))
         async with ChatModelProvider(client, lessons=lessons) as provider:
-            said = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Hello")]
-            await provider.provide_response("tollbridge/demo", said, repr)
-        asked = gateway.requests[-1].body
-    assert asked["instructions"] == "Be brief."
+            messages = [Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Hello")]
+            await provider.provide_response("tollbridge/demo", messages, repr)
+        body = gateway.requests[-1].body
+    assert body["instructions"] == "Be brief."

@@ -27,10 +27,10 @@ def packages() -> Path:
 def run_node(packages: Path) -> RunNode:
     """Run a script of this folder with the SDK, and return its output."""
 
-    def run(name: str, *arguments: str, given: str = "") -> str:
+    def run(name: str, *arguments: str, stdin: str = "") -> str:
         command: list[str | Path] = [NODE, _beside(packages, name), *arguments]
         done = subprocess.run(
-            command, input=given, cwd=packages, capture_output=True, text=True, encoding="utf-8", timeout=100
+            command, input=stdin, cwd=packages, capture_output=True, text=True, encoding="utf-8", timeout=100
         )
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout

@@ -80,7 +80,7 @@ async def test_a_whole_conversation_reaches_the_model_of_the_endpoint(
     assert isinstance(events[-1], Finished)
     assert prompt[0] == {"role": "system", "content": "Be brief."}
     received = json.dumps(prompt)
-    told = [
+    messages = [
         "Read a and look",
         "Yes.",
         "content of a",
@@ -89,7 +89,7 @@ async def test_a_whole_conversation_reaches_the_model_of_the_endpoint(
         "And now?",
         "sig",
     ]
-    assert [text for text in told if text not in received] == []
+    assert [text for text in messages if text not in received] == []
     assert b64encode(PICTURE).decode() in received
     calls = [part for message in prompt for part in message["content"] if "tool-call" in part]
     assert all(part["input"] for part in calls)
@@ -99,17 +99,17 @@ async def test_a_whole_conversation_reaches_the_model_of_the_endpoint(
 async def test_a_failure_of_the_endpoint_is_raised_after_the_output_before_it(
     start_node: StartNode, major: str
 ) -> None:
-    said: list[Event] = []
+    events: list[Event] = []
     failure = ""
     with start_node("serve_chat.mjs", major) as port:
         async with UiStreamClient(f"http://127.0.0.1:{port}/api/chat") as client:
             try:
                 async for batch in client.batches(question(Message(Role.USER, (TextPart("fail"),)))):
-                    said += batch
+                    events += batch
             except BridgeError as error:
                 failure = error.message
     assert failure == "it broke"
-    assert "fail" in _text(said)
+    assert "fail" in _text(events)
 
 
 async def test_the_command_line_can_use_an_endpoint(start_node: StartNode) -> None:

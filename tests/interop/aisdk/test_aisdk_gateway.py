@@ -37,8 +37,8 @@ TOOLS = [{"name": "read_file", "description": "Reads a file.", "inputSchema": RE
 
 
 async def ask(run_node: RunNode, gateway: Gateway, major: Major, *asks: dict[str, Any]) -> list[Any]:
-    given = {"origin": gateway.url.removesuffix("/v1"), "major": major, "asks": asks}
-    printed = await asyncio.to_thread(run_node, "ask_gateway.mjs", given=json.dumps(given))
+    task = {"origin": gateway.url.removesuffix("/v1"), "major": major, "asks": asks}
+    printed = await asyncio.to_thread(run_node, "ask_gateway.mjs", stdin=json.dumps(task))
     return [json.loads(line) for line in printed.strip().split("\n")]
 
 
@@ -133,8 +133,8 @@ async def test_our_client_sends_the_same_request_as_the_real_client(run_node: Ru
     converted = convert_messages(HISTORY, target=major)
     messages = [message for message in converted if message["role"] != "system"]
     async with Gateway() as gateway:
-        asked = {"messages": messages, "instructions": "Be brief.", "tools": TOOLS, "options": options}
-        [theirs] = await ask(run_node, gateway, major, asked)
+        task = {"messages": messages, "instructions": "Be brief.", "tools": TOOLS, "options": options}
+        [theirs] = await ask(run_node, gateway, major, task)
         base = gateway.url.removesuffix("/v1") + PATHS[SPECS[major]]
         async with AiSdkClient(base, "key", spec=SPECS[major]) as client:
             events = [event async for event in client.stream(request)]
@@ -172,8 +172,8 @@ async def test_our_client_reads_text_reasoning_and_calls_and_sends_reasoning_bac
         AiSdkClient(gateway.url.removesuffix("/v1") + PATHS[spec], spec=spec) as client,
     ):
         question = Message(Role.USER, (TextPart("Think, then use the tool read_file"),))
-        asked = ChatRequest(model="tollbridge/demo", messages=(question,), tools=tools)
-        events = [event async for event in client.stream(asked)]
+        chat_request = ChatRequest(model="tollbridge/demo", messages=(question,), tools=tools)
+        events = [event async for event in client.stream(chat_request)]
         [call] = [event for event in events if isinstance(event, ToolCall)]
         [ended] = [event for event in events if isinstance(event, ReasoningEnded)]
         thought = "".join(event.text for event in events if isinstance(event, ReasoningDelta))

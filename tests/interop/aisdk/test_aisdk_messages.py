@@ -41,15 +41,15 @@ def system(text: str) -> Message:
     return Message(Role.SYSTEM, (TextPart(text),))
 
 
-def call(call_id: str = "call_1", name: str = "read_file", **given: Any) -> ToolCallPart:
-    return ToolCallPart(call_id, name, given)
+def call(call_id: str = "call_1", name: str = "read_file", **arguments: Any) -> ToolCallPart:
+    return ToolCallPart(call_id, name, arguments)
 
 
 def result(
     *parts: TextPart | DataPart | str, call_id: str = "call_1", is_error: bool = False
 ) -> ToolResultPart:
-    found = tuple(TextPart(part) if isinstance(part, str) else part for part in parts)
-    return ToolResultPart(call_id, found, is_error)
+    contents = tuple(TextPart(part) if isinstance(part, str) else part for part in parts)
+    return ToolResultPart(call_id, contents, is_error)
 
 
 def picture(data: bytes = PNG, mime: str = "image/png") -> DataPart:
@@ -245,18 +245,18 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def received(value: Any, found: list[Any]) -> bool:
+def received(value: Any, values: list[Any]) -> bool:
     """Whether a value was received. A text can also be a part of a longer text."""
     if value in (None, "", True, False):
         return True
-    texts = [text for text in found if isinstance(text, str)]
+    texts = [text for text in values if isinstance(text, str)]
     if isinstance(value, bytes):
         text = value.decode("utf-8", "replace")
         return any(b64encode(value).decode() in other or text in other for other in texts)
     if isinstance(value, str):
         escaped = json.dumps(value, ensure_ascii=False)[1:-1]
         return any(value in other or escaped in other for other in texts)
-    return value in found or any(str(value) in other for other in texts)
+    return value in values or any(str(value) in other for other in texts)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def verdicts(run_node: RunNode) -> dict[tuple[str, Target], dict[str, Any]]:
             lines.append(json.dumps({**line, "instructions": converted.instructions}))
     printed = [
         json.loads(line)
-        for line in run_node("check_messages.mjs", given="\n".join(lines)).strip().split("\n")
+        for line in run_node("check_messages.mjs", stdin="\n".join(lines)).strip().split("\n")
     ]
     return {(one["name"], one["target"]): one for one in printed}
 
@@ -296,10 +296,10 @@ def test_the_real_model_receives_every_value(
 ) -> None:
     verdict, messages = verdicts[name, target], CONVERSATIONS[name]
     assert verdict["error"] is None
-    found = list(leaves(verdict["prompt"]))
+    leaf_values = list(leaves(verdict["prompt"]))
     if name == "an image in an answer":
         messages = [user("Draw"), model("Here:", "[image/png: 16 bytes]"), user("Nice")]  # as requested
-    lost = [value for value in values(messages) if not received(value, found)]
+    lost = [value for value in values(messages) if not received(value, leaf_values)]
     assert lost == []
 
 

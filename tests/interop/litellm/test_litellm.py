@@ -71,15 +71,15 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     assert examination.quirks == known_quirks("litellm")  # the shipped profile equals the measured one
     save_profile(litellm.url, litellm.model, examination.quirks, folder=tmp_path)
 
-    asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.make_image()))
-    opening = (Message(Role.SYSTEM, "Be a bridge."), asked)
+    question = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.make_image()))
+    opening = (Message(Role.SYSTEM, "Be a bridge."), question)
     turn, parts = await answer(litellm, *opening, folder=tmp_path)
     assert turn.finish_reason == "tool-calls"
     (call,) = [part for part in parts if isinstance(part, ToolCallPart)]
     assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
     result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.make_image()))
-    told = (*opening, Message(Role.ASSISTANT, (call,)), Message(Role.USER, (result,)))
-    turn, parts = await answer(litellm, *told, folder=tmp_path)
+    messages = (*opening, Message(Role.ASSISTANT, (call,)), Message(Role.USER, (result,)))
+    turn, parts = await answer(litellm, *messages, folder=tmp_path)
     assert turn.finish_reason == "stop"
     assert "Sunny" in join_text(parts)
     assert "Be a bridge." in join_text(parts)
@@ -107,9 +107,9 @@ async def test_a_turn_with_tools_images_and_reasoning_works_over_chat_completion
         Message(Role.USER, ("Call the tool", samples.make_image())),
     ]
     async with ChatCompletionsClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
-        asked = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))
-        events = [event async for event in client.stream(asked)]
-        first = await client.create(asked)
+        chat_request = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))
+        events = [event async for event in client.stream(chat_request)]
+        first = await client.create(chat_request)
         calls = [event for event in events if isinstance(event, ToolCall)]
         assert [(call.call_id, call.input) for call in calls] == [
             (call.call_id, call.input) for call in first.tool_calls
@@ -117,8 +117,8 @@ async def test_a_turn_with_tools_images_and_reasoning_works_over_chat_completion
         (call,) = first.tool_calls
         assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
         result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.make_image()))
-        told = [*opening, first.message, Message(Role.USER, (result,))]
-        second = await client.create(ChatRequest(model=litellm.model, messages=told, tools=(WEATHER,)))
+        messages = [*opening, first.message, Message(Role.USER, (result,))]
+        second = await client.create(ChatRequest(model=litellm.model, messages=messages, tools=(WEATHER,)))
         thinking = ChatRequest(model=litellm.model, messages=[Message(Role.USER, "Think, then speak.")])
         thoughts = [event async for event in client.stream(thinking) if isinstance(event, ReasoningDelta)]
         assert litellm.model in [model.id for model in await client.models()]
@@ -147,8 +147,8 @@ async def test_a_wrong_key_is_rejected_and_never_shown(litellm: Proxy) -> None:
 
 
 async def test_a_round_of_tools_works_over_the_messages_api(litellm: Proxy, upstream: Upstream) -> None:
-    asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.make_image()))
-    opening = (Message(Role.SYSTEM, "Be a bridge."), asked)
+    question = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.make_image()))
+    opening = (Message(Role.SYSTEM, "Be a bridge."), question)
     async with AnthropicMessagesClient(litellm.url, litellm.key) as client:
         assert [model.id for model in await client.models()] == [litellm.model, PRICED_MODEL]
         request = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))

@@ -52,8 +52,8 @@ def test_an_id_is_one_call_per_step() -> None:
 
 
 def test_an_undecided_call_of_a_truncated_stream_is_not_offered() -> None:
-    [made, _] = full(call())
-    assert made == ToolCall("c", "read", {"a": 1}, offered=False)
+    [first, _] = full(call())
+    assert first == ToolCall("c", "read", {"a": 1}, offered=False)
 
 
 def test_a_denied_approval_denies_the_call() -> None:
@@ -93,7 +93,7 @@ def test_streamed_arguments_before_an_error_are_not_a_call(end: dict[str, Any]) 
 def test_an_invalid_call_does_not_affect_other_streamed_arguments() -> None:
     events = model(*_streamed('{"a": 1}'), call("d", input='{"b": '), FINISH)
     calls = [event for event in events if isinstance(event, ToolCall)]
-    assert [(made.call_id, made.offered) for made in calls] == [("d", False), ("c", True)]
+    assert [(each.call_id, each.offered) for each in calls] == [("d", False), ("c", True)]
 
 
 def test_empty_streamed_arguments_are_an_empty_object_only_if_they_ended() -> None:

@@ -184,9 +184,9 @@ def test_a_result_without_a_call_is_sent_for_an_unknown_tool() -> None:
     assert converted.notes == ["Tool result c has no matching call."]
 
 
-@pytest.mark.parametrize("given", [None, "", {}])
-def test_a_call_without_arguments_has_an_empty_object(given: Any) -> None:
-    converted = convert_messages([model(ToolCallPart("c", "look", given))])
+@pytest.mark.parametrize("value", [None, "", {}])
+def test_a_call_without_arguments_has_an_empty_object(value: Any) -> None:
+    converted = convert_messages([model(ToolCallPart("c", "look", value))])
     assert converted[0]["content"] == [{**CALLED, "input": {}}]
 
 

@@ -69,9 +69,9 @@ def test_internal_metadata_is_not_sent() -> None:
 
 def test_files_and_reasoning_are_sent_in_ui_messages() -> None:
     thought = ThinkingPart("hm", None, {"anthropic": {"signature": "s"}})
-    [asked, answer] = encode_ui_messages([user(DataPart(PNG, "image/png", "x.png")), model(thought)])
+    [question, answer] = encode_ui_messages([user(DataPart(PNG, "image/png", "x.png")), model(thought)])
     url = f"data:image/png;base64,{DATA}"
-    assert asked["parts"] == [{"type": "file", "mediaType": "image/png", "url": url, "filename": "x.png"}]
+    assert question["parts"] == [{"type": "file", "mediaType": "image/png", "url": url, "filename": "x.png"}]
     assert answer["parts"] == [
         {"type": "reasoning", "text": "hm", "providerMetadata": {"anthropic": {"signature": "s"}}}
     ]

@@ -450,13 +450,15 @@ def same_head(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1700000000.5)
 
 
-def encode(asked: CallerRequest, *events: Event, error: BridgeError | None = None) -> list[dict[str, Any]]:
-    encoder = CALLER.encoder(asked)
+def encode(
+    caller_request: CallerRequest, *events: Event, error: BridgeError | None = None
+) -> list[dict[str, Any]]:
+    encoder = CALLER.encoder(caller_request)
     return [*encoder.start(), *encoder.encode(events), *encoder.finish(error)]
 
 
-def encode_body(asked: CallerRequest, *events: Event) -> dict[str, Any]:
-    encoder = CALLER.encoder(asked)
+def encode_body(caller_request: CallerRequest, *events: Event) -> dict[str, Any]:
+    encoder = CALLER.encoder(caller_request)
     encoder.start()
     encoder.encode(events)
     encoder.finish()
@@ -482,9 +484,9 @@ def test_a_stream_of_text() -> None:
 
 
 def test_the_usage_is_the_last_chunk_if_the_caller_asks_for_it() -> None:
-    asked = caller(stream=True, stream_options={"include_usage": True})
+    caller_request = caller(stream=True, stream_options={"include_usage": True})
     usage = Usage(100, 20, 120, 60, 8, 30)
-    *_, last = encode(asked, TextDelta("x"), Finished("stop", usage=usage))
+    *_, last = encode(caller_request, TextDelta("x"), Finished("stop", usage=usage))
     assert last == {
         **HEAD,
         "choices": [],
@@ -521,8 +523,8 @@ def test_calls_have_indexes_and_only_offered_ones_are_sent() -> None:
 
 
 def test_a_custom_tool_is_called_with_text() -> None:
-    asked = caller(stream=True, tools=[{"type": "custom", "custom": {"name": "patch"}}])
-    chunks = encode(asked, ToolCall("a", "patch", {"input": "*** Begin"}), Finished("tool-calls"))
+    caller_request = caller(stream=True, tools=[{"type": "custom", "custom": {"name": "patch"}}])
+    chunks = encode(caller_request, ToolCall("a", "patch", {"input": "*** Begin"}), Finished("tool-calls"))
     [call] = deltas(chunks)[1]["tool_calls"]
     assert call == {
         "index": 0,
@@ -533,8 +535,8 @@ def test_a_custom_tool_is_called_with_text() -> None:
 
 
 def test_a_caller_with_functions_gets_a_function_call() -> None:
-    asked = caller(functions=[{"name": "now"}])
-    body = encode_body(asked, ToolCall("a", "now", {}), Finished("tool-calls"))
+    caller_request = caller(functions=[{"name": "now"}])
+    body = encode_body(caller_request, ToolCall("a", "now", {}), Finished("tool-calls"))
     [choice] = body["choices"]
     assert choice["message"]["function_call"] == {"name": "now", "arguments": "{}"}
     assert choice["finish_reason"] == "function_call"

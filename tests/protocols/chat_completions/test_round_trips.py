@@ -214,8 +214,8 @@ def decode_details(events: list[Event]) -> list[Event]:
 @settings(max_examples=300, deadline=None)
 @given(answers(), st.lists(st.integers(0, 100_000), max_size=8))
 def test_an_answer_survives_any_split_of_its_bytes(events: list[Event], cuts: list[int]) -> None:
-    asked = {"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": True}
-    caller = CALLER.decode({**asked, "stream_options": {"include_usage": True}})
+    request_body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": True}
+    caller = CALLER.decode({**request_body, "stream_options": {"include_usage": True}})
     encoder = make_encoder(caller)
     body = CALLER.write([*encoder.start(), *encoder.encode(events)]) + CALLER.write_end(encoder.finish())
     edges = [0, *sorted(cut % len(body) for cut in cuts), len(body)]

@@ -508,8 +508,8 @@ async def test_pitfall_29_the_embedded_gateway_sends_completed_last_with_usage()
     import aiohttp
 
     async with Gateway() as gateway, aiohttp.ClientSession() as session:
-        asked = {"model": "tollbridge/demo", "input": "hi", "stream": True}
-        reply = await session.post(f"{gateway.url}/responses", json=asked)
+        body = {"model": "tollbridge/demo", "input": "hi", "stream": True}
+        reply = await session.post(f"{gateway.url}/responses", json=body)
         frames = (await reply.read()).decode().strip().split("\n\n")
     assert frames[-1] == "data: [DONE]"
     last = json.loads(frames[-2].partition("data: ")[2])
@@ -540,8 +540,8 @@ def test_a_custom_call_whose_item_is_never_closed_has_text_input() -> None:
     place = {"output_index": 1, "item_id": "ctc_1"}
     whole = {"type": "response.custom_tool_call_input.done", **place, "input": "*** Begin"}
     pieces = {"type": "response.custom_tool_call_input.delta", **place, "delta": "*** Begin"}
-    for said_ in (whole, pieces):
-        assert decode(added(opened), said_, COMPLETED) == [
+    for events in (whole, pieces):
+        assert decode(added(opened), events, COMPLETED) == [
             ToolCall("c1", "patch", "*** Begin"),
             Finished("tool-calls"),
         ]

@@ -49,10 +49,10 @@ FAILURES: dict[str, tuple[str, str]] = {
 
 
 def read(recording: Recording, *cuts: int, headers: bool = True) -> list[Any]:
-    status, given = (recording.status, recording.headers) if headers else (None, {})
+    status, sent_headers = (recording.status, recording.headers) if headers else (None, {})
     edges = [0, *sorted(cuts), len(recording.body)]
     chunks = [recording.body[a:b] for a, b in pairwise(edges)]
-    return list(events_of(decoder_for("auto", status, given), chunks))
+    return list(events_of(decoder_for("auto", status, sent_headers), chunks))
 
 
 def final(recording: Recording) -> dict[str, Any]:

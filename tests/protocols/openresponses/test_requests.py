@@ -170,7 +170,7 @@ def test_calls_and_results_are_items_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments"),
+    ("value", "arguments"),
     [
         ({}, {}),
         (None, {}),
@@ -187,8 +187,8 @@ def test_calls_and_results_are_items_in_order() -> None:
         ('{"even": "\\uD83D\\uDE00"}', {"even": "😀"}),
     ],
 )
-def test_arguments_are_always_a_json_object(given: Any, arguments: Json) -> None:
-    (item,) = items(assistant(ToolCallPart("c", "weather", given)))
+def test_arguments_are_always_a_json_object(value: Any, arguments: Json) -> None:
+    (item,) = items(assistant(ToolCallPart("c", "weather", value)))
     assert json.loads(item["arguments"]) == arguments
     item["arguments"].encode()
 

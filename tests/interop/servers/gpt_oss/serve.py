@@ -38,7 +38,7 @@ class ScriptedModel:
 def answer(prompt: str) -> str:
     """Return the completion of a prompt, which ends with the start of a message of the assistant."""
     messages = [
-        (found["header"].split("<|channel|>")[0], found["text"]) for found in _MESSAGE.finditer(prompt)
+        (match["header"].split("<|channel|>")[0], match["text"]) for match in _MESSAGE.finditer(prompt)
     ]
     author, last = messages[-1]
     thinking = f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant"
