@@ -9,6 +9,7 @@ import os
 import select
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Condition, Thread
 
 READ_BYTES = 64 * 1024
@@ -28,6 +29,7 @@ class Stdio:
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd = read_fd
         self._write_fd = write_fd
+        self._wake_fds = os.pipe()  # what is written to the second end wakes up `read`
         self._thread = Thread(target=self._run, name="stdout", daemon=True)
         self._condition = Condition()
         self._queue: list[bytes] = []
@@ -46,13 +48,27 @@ class Stdio:
         self._when_lost = when_lost
         self._thread.start()
 
-    def read(self) -> bytes:
-        """Wait for data and return it; empty at end of file."""
+    def read(self, timeout: float | None = None) -> bytes | None:
+        """Wait for data and return it; empty at end of file, and when `stop_reading` was called.
+
+        Args:
+            timeout: Return `None` after this many seconds without data. It has no effect on Windows, where
+                only sockets have timeouts.
+        """
         while True:
-            try:
+            if sys.platform != "win32":
+                readable = select.select([self._read_fd, self._wake_fds[0]], [], [], timeout)[0]
+                if not readable:
+                    return None
+                if self._read_fd not in readable:
+                    return b""
+            with suppress(BlockingIOError):  # the client set this end to non-blocking, too
                 return os.read(self._read_fd, READ_BYTES)
-            except BlockingIOError:  # the client set this end to non-blocking, too
-                select.select([self._read_fd], [], [])
+
+    def stop_reading(self) -> None:
+        """End a `read` that waits in another thread."""
+        if sys.platform != "win32":
+            os.write(self._wake_fds[1], b"x")
 
     @property
     def pending_bytes(self) -> int:

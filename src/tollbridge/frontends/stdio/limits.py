@@ -16,8 +16,8 @@ class SidecarLimits(msgspec.Struct, frozen=True):
         idle_interval: The same without requests: an idle process should rarely wake up.
         lag_period: Seconds of which the longest lag is kept. A person who asks for the status has noticed a
             delay within the last minute.
-        wake_seconds: How often the main thread wakes up. A Ctrl-C just before it waits, and a loop that is
-            blocked, are noticed then.
+        wake_seconds: How often the main thread, which reads, wakes up. A Ctrl-C just before it waits, and a
+            loop that is blocked, are noticed then.
         loop_stop_seconds: For the event loop to close its connections when the process ends.
         count_stop_seconds: For the token count that is running when the process ends.
         output_stop_seconds: For the editor to read the last responses. Most editors have closed the pipe.

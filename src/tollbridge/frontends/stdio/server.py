@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, assert_never
 
 from tollbridge.frontends.stdio import wire
@@ -73,16 +72,12 @@ class Server:
         self.exit_code: int | None = None
         self._pending: set[Id | None] = set()  # requests that other threads answer
         self._reader = jsonrpc.Reader()
-        self._reading = Thread(target=self._read, name="stdin", daemon=True)
-        self._stopping = Event()
 
     def serve(self) -> int:
         """Serve until the editor sends `exit` or closes a pipe. Returns the exit code of the program."""
         sys.setswitchinterval(LIMITS.switch_interval)
         self.stdio.start(self._on_disconnect)
-        self._reading.start()
-        while not self._stopping.wait(LIMITS.wake_seconds):
-            self.loop.watchdog.check(LIMITS.wake_seconds)
+        self._read()
         self.stdio.stop_waiting()
         self.loop.stop()
         self.counts.close()
@@ -91,20 +86,22 @@ class Server:
 
     def _on_disconnect(self) -> None:
         log("info", "The editor closed its end of the pipe.")
-        self._stopping.set()
+        self.stdio.stop_reading()
 
     def _read(self) -> None:
-        """Read in a thread of its own: a read blocks while the editor sends nothing."""
+        """Take the editor's messages until there are no more, and check that the event loop still runs."""
+        checked = time.monotonic()
         try:
-            while self.exit_code is None and (chunk := self.stdio.read()):
-                for message in self._reader.feed(chunk):
+            while self.exit_code is None and (chunk := self.stdio.read(LIMITS.wake_seconds)) != b"":
+                for message in self._reader.feed(chunk) if chunk else ():
                     self._take(message)
+                if time.monotonic() - checked >= LIMITS.wake_seconds:
+                    checked = time.monotonic()
+                    self.loop.watchdog.check(LIMITS.wake_seconds)
         except BrokenPipeError:
             self._on_disconnect()
         except OSError as error:
             log("error", f"Cannot read from the editor: {error.strerror}.")
-        finally:
-            self._stopping.set()
 
     def _take(self, message: Call | InvalidMessage) -> None:
         if isinstance(message, InvalidMessage):
