@@ -15,13 +15,14 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
-from tollbridge.types.errors import BridgeError, StreamError
+from tollbridge.types.errors import BridgeError, Disconnected, StreamError
 from tollbridge.types.events import Billing, Event
 from tollbridge.types.text import Fields, read_json_to_depth
 
@@ -88,36 +89,62 @@ BOM = b"\xef\xbb\xbf"
 DELTA_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-class DecoderState(Protocol):
+class DecoderState(ABC):
     """The state of one response: applies wire events and returns events.
 
     Attributes:
+        title: The name of the protocol, for the error if the response is none of it.
         is_finished: Whether the response has ended. After that, no more events are returned.
+        has_known_events: Whether an event of a known type was received.
         unknown: The number of wire events of unknown types, by type.
+        guard: Skips events that cannot be decoded.
         billing: What the gateway has said about the bill so far.
     """
 
-    is_finished: bool
-    unknown: UnknownNames
+    title: ClassVar[str]
 
-    @property
-    def billing(self) -> Billing | None: ...
+    def __init__(self) -> None:
+        self.is_finished = False
+        self.has_known_events = False
+        self.unknown = UnknownNames()
+        self.guard = EventGuard(self.unknown)
+        self.billing: Billing | None = None
 
-    def apply(self, event: Fields) -> list[Event]:
-        """Apply a wire event of any type. An event that cannot be decoded is skipped."""
-        ...
+    def apply(self, event: Fields, name: bytes = b"") -> list[Event]:
+        """Apply a wire event of any type; `name` is that of its frame. What cannot be decoded is skipped."""
+        if self.is_finished:
+            return []
+        try:
+            return self._apply(event, name)
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
+            self.guard.skip(event.text("type") or event.text("object"), error)
+            return []
 
+    @abstractmethod
+    def _apply(self, event: Fields, name: bytes, /) -> list[Event]: ...
+
+    @abstractmethod
     def apply_body(self, body: Fields) -> list[Event]:
         """Apply a complete response that was received as one JSON body."""
-        ...
 
+    @abstractmethod
     def interrupt(self, error: BridgeError) -> list[Event]:
         """End the response with an error, because the stream ended or is invalid."""
-        ...
 
     def close(self) -> list[Event]:
         """Return the last events. A response that did not end is an error."""
-        ...
+        if self.is_finished:
+            return []
+        if self.unknown and not self.has_known_events:
+            return self.interrupt(StreamError(f"The gateway's answer is not {self.title} stream."))
+        return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
+
+    def _read_billing(self, place: Fields, metadata: object, response_id: object) -> None:
+        """Read what a part of the response says about the bill."""
+        usage, provider = place.raw.get("usage"), place.raw.get("provider")
+        billing = read_billing(metadata, usage, provider=provider, response_id=response_id)
+        if billing is not None:
+            self.billing = billing if self.billing is None else self.billing | billing
 
 
 State = TypeVar("State", bound=DecoderState)
@@ -230,18 +257,11 @@ class BaseDecoder(ABC, Generic[State]):
             self._invalid_frames += 1
             return []
         self._has_frames = True
-        return self._apply_event(name, Fields(value))
+        return self._state.apply(Fields(value), name)
 
     def _apply_done(self) -> list[Event]:
         """Apply `[DONE]`, which some servers and proxies add to every stream."""
         return self._state.close()
-
-    def _apply_event(self, name: bytes, event: Fields) -> list[Event]:  # noqa: ARG002
-        """Apply a wire event; `name` is that of its frame."""
-        return self._state.apply(event)
-
-    def _apply_body(self, body: Fields) -> list[Event]:
-        return self._state.apply_body(body)
 
     def _detect_json(self, chunk: bytes) -> bytes:
         """Detect whether this is an event stream or one JSON body, and return the bytes to decode.
@@ -271,7 +291,75 @@ class BaseDecoder(ABC, Generic[State]):
             return self._state.interrupt(StreamError("The gateway returned invalid or truncated JSON."))
         return self._apply_body(Fields(value))
 
+    def _apply_body(self, body: Fields) -> list[Event]:
+        return self._state.apply_body(body)
+
     def _add_framing_error(self, events: list[Event]) -> list[Event]:
         if self._sse.error is not None and not self._state.is_finished:
             events += self._state.interrupt(self._sse.error)
         return events
+
+
+class DeltaReader(NamedTuple):
+    """How the typed deltas of a protocol are read.
+
+    Attributes:
+        read: Returns the delta in the data of a frame; raises one of `DELTA_ERRORS` for anything else.
+        text: Returns the text of a delta.
+        place: Return what consecutive deltas of one part have in common. Comparing one value at a time is
+            faster than comparing tuples.
+    """
+
+    read: Callable[[bytes], Any]
+    text: Callable[[Any], str]
+    place: tuple[Callable[[Any], object], ...]
+
+
+class DeltaDecoder(BaseDecoder[State]):
+    """A decoder whose deltas are pieces of one text each. Consecutive deltas of one part become one event."""
+
+    deltas: ClassVar[DeltaReader]
+
+    @abstractmethod
+    def _apply_delta(self, delta: Any, text: str) -> list[Event]:
+        """Apply the joined text of deltas; `delta` is the first of them."""
+
+    def _decode_run(self, payloads: list[bytes]) -> list[Event] | None:
+        try:
+            run = list(map(self.deltas.read, payloads))
+        except DELTA_ERRORS:
+            return None
+        if any(len(set(map(get, run))) != 1 for get in self.deltas.place):
+            return None
+        return self._emit_run(run)
+
+    def _decode_frames(self, frames: list[Frame]) -> list[Event]:
+        read, _, place = self.deltas
+        events: list[Event] = []
+        run: list[Any] = []
+        for name, data in frames:
+            try:
+                delta = read(data)
+            except DELTA_ERRORS:
+                events += self._emit_run(run)
+                events += self._decode_frame(name, data)
+                if self._state.is_finished:
+                    break
+                continue
+            if run and any(get(delta) != get(run[0]) for get in place):
+                events += self._emit_run(run)
+            run.append(delta)
+        return events + self._emit_run(run)
+
+    def _emit_run(self, run: list[Any]) -> list[Event]:
+        """Join the deltas of a run, and clear the list."""
+        if not run:
+            return []
+        self._has_frames = True
+        first, text = run[0], "".join(map(self.deltas.text, run))
+        run.clear()
+        try:
+            return self._apply_delta(first, text)
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
+            self._state.guard.skip("delta", error)
+            return []

@@ -40,7 +40,7 @@ OPENRESPONSES = Protocol(
     feature_headers=("openai-beta",),
     is_examined=True,
     recognize=_recognize,
-    any_endpoint=Lazy("tollbridge.protocols.openresponses.stream:decode_any_endpoint"),
+    any_endpoint=Lazy("tollbridge.protocols.openresponses.stream:AnyEndpointDecoder"),
     advice={"protocol": "Check that --base-url is an OpenResponses server; the URL usually ends in /v1."},
     caller=Lazy("tollbridge.protocols.openresponses.caller:CALLER"),
 )
