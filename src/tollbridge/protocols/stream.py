@@ -84,6 +84,7 @@ def decode_body(decode: Callable[[bytes], _Result], data: bytes) -> _Result:
 # --- The common part of the decoders ---
 
 BOM = b"\xef\xbb\xbf"
+_WHITE_SPACE = b" \t\r\n"
 # The exceptions of a typed delta decoder for JSON that is not such a delta, and must be read as plain JSON.
 # `RecursionError` is raised for a delta with a deeply nested unknown field.
 DELTA_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -110,15 +111,20 @@ class DecoderState(ABC):
         self.guard = EventGuard(self.unknown)
         self.billing: Billing | None = None
 
-    def apply(self, event: Fields, name: bytes = b"") -> list[Event]:
+    def apply(self, event: object, name: bytes = b"") -> list[Event]:
         """Apply a wire event of any type; `name` is that of its frame. What cannot be decoded is skipped."""
         if self.is_finished:
             return []
+        fields = Fields(event)
         try:
-            return self._apply(event, name)
+            return self._apply(fields, name)
         except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            self.guard.skip(event.text("type") or event.text("object"), error)
-            return []
+            return self._skip(fields, error)
+
+    def _skip(self, event: Fields, error: Exception) -> list[Event]:
+        """Skip a wire event that could not be decoded."""
+        self.guard.skip(event.text("type") or event.text("object"), error)
+        return []
 
     @abstractmethod
     def _apply(self, event: Fields, name: bytes, /) -> list[Event]: ...
@@ -136,8 +142,11 @@ class DecoderState(ABC):
         if self.is_finished:
             return []
         if self.unknown and not self.has_known_events:
-            return self.interrupt(StreamError(f"The gateway's answer is not {self.title} stream."))
+            return self.interrupt(self._not_recognized())
         return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
+
+    def _not_recognized(self) -> StreamError:
+        return StreamError(f"The gateway's answer is not {self.title} stream.")
 
     def _read_billing(self, place: Fields, metadata: object, response_id: object) -> None:
         """Read what a part of the response says about the bill."""
@@ -150,26 +159,11 @@ class DecoderState(ABC):
 State = TypeVar("State", bound=DecoderState)
 
 
-class BaseDecoder(ABC, Generic[State]):
-    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
+class StateDecoder(ABC, Generic[State]):
+    """Decodes one response to events, with the state of the response."""
 
-    Args:
-        state: The state of the response.
-        limit: The maximum size of a frame or of a JSON body, in bytes.
-    """
-
-    def __init__(self, state: State, limit: int = FRAME_LIMIT) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._limit = limit
-        self._sse = SseDecoder(limit)
-        # The bytes that are not decoded yet, until it is clear whether this is a stream; then `None`.
-        self._start: bytes | None = b""
-        self._body: list[bytes] | None = None  # of a response that is not a stream
-        self._size = 0
-        self._has_frames = False  # whether a valid frame was received
-        self._invalid_frames = 0  # frames that are not JSON
-        # A copy of the first `HEAD_LIMIT` bytes, for the error if this is neither a stream nor JSON.
-        self._head = b""
 
     @property
     def is_finished(self) -> bool:
@@ -185,6 +179,32 @@ class BaseDecoder(ABC, Generic[State]):
     def billing(self) -> Billing | None:
         """What the gateway has said about the bill so far."""
         return self._state.billing
+
+    def feed_parsed(self, event: object) -> list[Event]:
+        """Return the events for a wire event that is already parsed."""
+        return self._state.apply(event)
+
+
+class BaseDecoder(StateDecoder[State]):
+    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
+
+    Args:
+        state: The state of the response.
+        limit: The maximum size of a frame or of a JSON body, in bytes.
+    """
+
+    def __init__(self, state: State, limit: int = FRAME_LIMIT) -> None:
+        super().__init__(state)
+        self._limit = limit
+        self._sse = SseDecoder(limit)
+        # The bytes that are not decoded yet, until it is clear whether this is a stream; then `None`.
+        self._start: bytes | None = b""
+        self._body: list[bytes] | None = None  # of a response that is not a stream
+        self._size = 0
+        self._has_frames = False  # whether a valid frame was received
+        self._invalid_frames = 0  # frames that are not JSON
+        # A copy of the first `HEAD_LIMIT` bytes, for the error if this is neither a stream nor JSON.
+        self._head = b""
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Return the events that the bytes complete. After the end of the response there are none.
@@ -207,10 +227,6 @@ class BaseDecoder(ABC, Generic[State]):
             events = self._decode_frames(self._sse.split(block))
         return self._add_framing_error(events)
 
-    def feed_parsed(self, event: object) -> list[Event]:
-        """Return the events for a wire event that is already parsed."""
-        return self._state.apply(Fields(event))
-
     def close(self) -> list[Event]:
         """Return the last events. Call it once, after the last byte."""
         if self._state.is_finished:
@@ -218,7 +234,7 @@ class BaseDecoder(ABC, Generic[State]):
         if self._body is not None:
             return self._decode_body(b"".join(self._body))
         invalid_frames = self._invalid_frames
-        events = self._add_framing_error(self._decode_frames(self._sse.close()))
+        events = self._add_framing_error(self._decode_rest(self._sse.close()))
         if self._state.is_finished:
             return events
         # An incomplete last frame was truncated; it is not invalid data.
@@ -243,6 +259,10 @@ class BaseDecoder(ABC, Generic[State]):
     def _decode_frames(self, frames: list[Frame]) -> list[Event]:
         """Decode any frames, up to the end of the response. Consecutive deltas become one event."""
 
+    def _decode_rest(self, frames: list[Frame]) -> list[Event]:
+        """Decode the last frame, which can be truncated."""
+        return self._decode_frames(frames)
+
     def _decode_frame(self, name: bytes, data: bytes) -> list[Event]:
         """Decode a frame that is not one of the typed deltas."""
         text = data.strip()
@@ -257,7 +277,7 @@ class BaseDecoder(ABC, Generic[State]):
             self._invalid_frames += 1
             return []
         self._has_frames = True
-        return self._state.apply(Fields(value), name)
+        return self._state.apply(value, name)
 
     def _apply_done(self) -> list[Event]:
         """Apply `[DONE]`, which some servers and proxies add to every stream."""
@@ -269,13 +289,14 @@ class BaseDecoder(ABC, Generic[State]):
         The first character decides, because content types are not reliable.
         """
         start = (self._start or b"") + chunk
-        content = start.lstrip(b" \t\r\n")
-        if BOM.startswith(content):
+        content = start.lstrip(_WHITE_SPACE)
+        text = content.removeprefix(BOM).lstrip(_WHITE_SPACE)
+        if not text or BOM.startswith(content):
             # White space has no meaning in either format and can be unlimited, so only its last byte is kept.
-            self._start = content or start[-1:]
+            self._start = content[:3] + content[3:][-1:] or start[-1:]
             return b""
         self._start = None
-        if content.removeprefix(BOM).startswith((b"{", b"[")):
+        if text.startswith((b"{", b"[")):
             self._body = []
         return start
 

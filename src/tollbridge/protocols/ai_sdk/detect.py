@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tollbridge.protocols.ai_sdk import CODE_LINE, FULL, MODEL, UI
-from tollbridge.protocols.ai_sdk.chunks import is_known
-from tollbridge.protocols.ai_sdk.state import StreamState
+from tollbridge.protocols.ai_sdk.chunks import ChunkState, is_known
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
 from tollbridge.protocols.ai_sdk.wire import Chunk
 from tollbridge.protocols.detect import first_line
@@ -37,7 +36,7 @@ class AiSdkDecoder:
     """
 
     def __init__(self, on_unknown: Callable[[Chunk], None]) -> None:
-        self._state = StreamState(on_unknown=on_unknown)
+        self._state = ChunkState(on_unknown=on_unknown)
         self._start = b""
         self._decoder: DataDecoder | FullDecoder | UiDecoder | None = None
 

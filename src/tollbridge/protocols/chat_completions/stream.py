@@ -170,7 +170,7 @@ class CompletionState(DecoderState):
             if is_error(body):
                 return self._fail(error_from(body.raw))
             return self._fail(StreamError("The gateway answered with JSON that is not a chat completion."))
-        events = self.apply(body)
+        events = self.apply(body.raw)
         return events if self.is_finished else events + self._finish(self._reason or "stop")
 
     def end(self) -> list[Event]:

@@ -82,18 +82,16 @@ class ResponseState(DecoderState):
         events = self._texts.emit(kind, item, part, text)
         return self._calls.delay_calls(events, last=False) if self._calls.has_delayed_calls else events
 
-    def apply(self, event: Fields, name: bytes = b"") -> list[Event]:
-        if self.is_finished:
-            return []
-        try:
-            return self._calls.delay_calls(self._apply(event, name), last=self.is_finished)
-        except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            self.guard.skip(event.text("type"), error)
-            if wire.classify_event(event) not in ("ended", "error"):
-                return []
+    def _skip(self, event: Fields, error: Exception) -> list[Event]:
+        events = super()._skip(event, error)
+        if wire.classify_event(event) not in ("ended", "error"):
+            return events
         return self.interrupt(StreamError("The end of the gateway's answer could not be decoded."))
 
     def _apply(self, event: Fields, _name: bytes) -> list[Event]:
+        return self._calls.delay_calls(self._apply_kind(event), last=self.is_finished)
+
+    def _apply_kind(self, event: Fields) -> list[Event]:
         kind = wire.classify_event(event)
         self.has_known_events = self.has_known_events or kind is not None
         index, item_id = event.number("output_index"), event.text("item_id") or event.text("id")
