@@ -350,7 +350,7 @@ class DeltaDecoder(BaseDecoder[State]):
             run = list(map(self.deltas.read, payloads))
         except DELTA_ERRORS:
             return None
-        if any(len(set(map(get, run))) != 1 for get in self.deltas.place):
+        if len(run) > 1 and any(len(set(map(get, run))) != 1 for get in self.deltas.place):
             return None
         return self._emit_run(run)
 
