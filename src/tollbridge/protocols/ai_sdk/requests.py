@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from tollbridge.policy.caching import extra_with_caching
 from tollbridge.protocols.ai_sdk import DEFAULT_SPEC, Spec
+from tollbridge.protocols.openresponses.requests import data_url, omit_none
 from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
@@ -428,10 +429,7 @@ def encode_call(request: ChatRequest, spec: Spec = DEFAULT_SPEC) -> Json:
             "toolChoice": _encode_tool_choice(request),
         }
     without = {NAMES.get(field, field) for field in (request.quirks or Quirks()).without}
-    fields = {
-        **{name: value for name, value in body.items() if value is not None},
-        **extra_with_caching(request),
-    }
+    fields = {**omit_none(**body), **extra_with_caching(request)}
     return {name: value for name, value in fields.items() if name not in without}
 
 
@@ -543,8 +541,7 @@ def _encode_ui_part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -
         case DataPart(data, label, name):
             mime = detect_mime(data, label)
             filename = {"filename": name} if name else {}
-            url = f"data:{mime};base64,{b64encode(data).decode()}"
-            return [{"type": "file", "mediaType": mime, "url": url, **filename}]
+            return [{"type": "file", "mediaType": mime, "url": data_url(part, mime), **filename}]
         case ToolResultPart(_, contents):  # without its call; its content is kept
             return [encoded for content in contents for encoded in _encode_ui_part(content)]
 

@@ -14,6 +14,7 @@ import msgspec
 from tollbridge.protocols.anthropic_messages import wire
 from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_REASONS, BlockKind
 from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.openresponses.items import broken_call
 from tollbridge.protocols.openresponses.wire import is_error
 from tollbridge.protocols.sse import FRAME_LIMIT
 from tollbridge.protocols.stream import DecoderState, DeltaDecoder, DeltaReader
@@ -229,13 +230,7 @@ class MessageState(DecoderState):
         if isinstance(value, dict) and name:
             return ToolCall(call_id, name, value)
         if block.kind == "call":
-            problem = (
-                f"the tool {name} with arguments that are not a JSON object"
-                if name
-                else "a tool without a name"
-            )
-            message = f"The model called {problem}. Ask it to try again."
-            self._broken_calls[call_id] = BrokenCall(message, calls=(call_id,))
+            self._broken_calls[call_id] = broken_call(call_id, name)
         return ToolCall(call_id, name, value, offered=False)
 
     def _release(self, *, truncated: bool = False) -> list[Event]:

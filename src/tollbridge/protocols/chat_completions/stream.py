@@ -6,8 +6,6 @@ deltas of one network read become one event.
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode
 from collections.abc import Iterable
 from hashlib import blake2s
 from operator import attrgetter
@@ -16,7 +14,7 @@ from typing import Any, Literal
 from tollbridge.protocols.chat_completions import wire
 from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
 from tollbridge.protocols.errors import error_from
-from tollbridge.protocols.openresponses.items import CallEmitter, Item
+from tollbridge.protocols.openresponses.items import CallEmitter, Item, decode_image
 from tollbridge.protocols.openresponses.wire import encode_arguments, is_error, read_call_signatures
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame
 from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, DecoderState
@@ -33,7 +31,6 @@ from tollbridge.types.events import (
     TextDelta,
     Usage,
 )
-from tollbridge.types.media import detect_mime
 from tollbridge.types.text import Fields, read_json
 
 _get_content = attrgetter("content")
@@ -248,12 +245,7 @@ class CompletionState(DecoderState):
         if not url.startswith("data:"):
             return [File("image/*", url=url)]
         label, _, encoded = url.removeprefix("data:").partition(";base64,")
-        try:
-            data = b64decode(encoded)
-        except (binascii.Error, ValueError):
-            self._errors.append(StreamError("The gateway sent an image that is not valid base64."))
-            return []
-        return [File(detect_mime(data, label), data)]
+        return decode_image(encoded, label, self._errors)
 
     def _emit_source(self, citation: Fields) -> list[Event]:
         url = citation.text("url") or ""

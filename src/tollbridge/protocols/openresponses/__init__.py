@@ -5,7 +5,8 @@ requests  messages to request bodies
 stream    response bytes to events
 items     the state of the output items while they are streamed; used by `stream`
 schema    request bodies as a server validates them
-server    a caller's request body to a `ChatRequest`; events to a stream or to one response
+caller    a caller's request body to a `ChatRequest`
+answer    events to a stream or to one response
 """
 
 from __future__ import annotations
