@@ -48,11 +48,7 @@ def log_defect(part: str, error: Exception) -> None:
 
 
 class EventGuard:
-    """Skips the events of one stream that cannot be decoded, counts them, and logs the first.
-
-    Args:
-        counts: Where the events are counted.
-    """
+    """Skips the events of one stream that cannot be decoded, counts them, and logs the first."""
 
     def __init__(self, counts: UnknownNames) -> None:
         self._counts = counts
