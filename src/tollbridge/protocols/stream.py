@@ -90,7 +90,7 @@ class DecoderState(ABC):
     """The state of one response: applies wire events and returns events.
 
     Attributes:
-        title: The name of the protocol, for the error if the response is none of it.
+        title: The name of the protocol with its article, for the error if this is no stream of it.
         is_finished: Whether the response has ended. After that, no more events are returned.
         has_known_events: Whether an event of a known type was received.
         unknown: The number of wire events of unknown types, by type.
