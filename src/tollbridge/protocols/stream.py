@@ -221,7 +221,7 @@ class BaseDecoder(StateDecoder[State]):
         events = self._decode_run(payloads) if payloads else None
         if events is None:
             events = self._decode_frames(self._sse.split(block))
-        return self._add_framing_error(events)
+        return events if self._sse.error is None else self._add_framing_error(events)
 
     def close(self) -> list[Event]:
         """Return the last events. Call it once, after the last byte."""
