@@ -15,14 +15,8 @@ import msgspec
 from tollbridge.answer import Answer
 from tollbridge.clients.observer import Observer, Observers
 from tollbridge.clients.retries import Attempts
-from tollbridge.protocols.billing import (
-    Credits,
-    Generation,
-    read_credits,
-    read_generation,
-    read_token_count,
-)
-from tollbridge.protocols.detect import Decoder, decoder_for
+from tollbridge.protocols.billing import Credits, Generation, read_credits, read_generation, read_token_count
+from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.errors import ERROR_BODY_LIMIT, read_error_response
 from tollbridge.protocols.model_list import Endpoints, read_endpoints
 from tollbridge.protocols.protocol import Protocol
@@ -296,7 +290,13 @@ class GatewayClient:
             raise RequestError(f"{self.protocol.title}: answers are always streamed. Use `stream`.")
 
         def decode(data: bytes) -> Answer:
-            return decode_answer(data, decoder_for(self.protocol))
+            answer, decoder = Answer(), decoder_for(self.protocol)
+            events, failure = split_failure(decoder.feed(data) + decoder.close())
+            answer.add(events)
+            if failure is not None:
+                raise failure
+            answer.end("completed")
+            return answer
 
         encoded = self.protocol.encode(request, stream=False)
         body = encode_body(encoded.body)
@@ -383,9 +383,8 @@ class GatewayClient:
             NotFound: The gateway has no such endpoint.
             BridgeError: The request failed.
         """
-        return await self._call(
-            "GET", f"{self.protocol.accounting_path}/credits", None, api_key, read_credits
-        )
+        path = f"{self.protocol.accounting_path}/credits"
+        return await self._call("GET", path, None, api_key, read_credits)
 
     def _attempts(self, key: str | None, observers: Observers) -> Attempts:
         return Attempts(
@@ -510,18 +509,3 @@ def _complete_error(error: BridgeError, response: HttpResponse) -> BridgeError:
     request_id = response.headers.get("x-request-id") or response.headers.get("request-id")  # Anthropic's
     error.request_id = error.request_id or request_id
     return error
-
-
-def decode_answer(data: bytes, decoder: Decoder) -> Answer:
-    """Decode a response body that is not streamed, with the decoder of its protocol.
-
-    Raises:
-        BridgeError: The body is an error or cannot be decoded.
-    """
-    answer = Answer()
-    events, failure = split_failure(decoder.feed(data) + decoder.close())
-    answer.add(events)
-    if failure is not None:
-        raise failure
-    answer.end("completed")
-    return answer

@@ -161,13 +161,7 @@ class RequestObject:
 
 
 class RequestDecoder(ABC):
-    """Decodes one request. A subclass knows the messages, tools and fields of its protocol.
-
-    Args:
-        body: The parsed JSON.
-        headers: The headers.
-        native: The model and gateway that will get the request, if that gateway speaks this protocol too.
-    """
+    """Decodes one request; see `Caller.decode`. A subclass knows the messages and tools of its protocol."""
 
     # Fields that only the protocol has, and whose omission is not listed: they do not change the answer.
     unlisted_fields: ClassVar[frozenset[str]] = frozenset()

@@ -127,74 +127,30 @@ _EMBEDDED_LIMIT = 20_000
 _ENTRY_LIMIT = 1_000
 _PATH_LIMIT = 20
 
-BY_CODE: dict[str, type[BridgeError]] = {
-    "access_denied": NotPermitted,
-    "api_error": ServerFailed,
-    "authentication_error": NotAuthenticated,
-    "bad_request": InvalidRequest,
-    "billing_error": NotPermitted,
-    "bio_policy": ContentFiltered,
-    "content_filter": ContentFiltered,
-    "content_filtered": ContentFiltered,
-    "content_policy_violation": ContentFiltered,
-    "context_length_exceeded": ContextTooLong,
-    "context_window_exceeded": ContextTooLong,
-    "deadline_exceeded": TimedOut,
-    "empty_image_file": InvalidRequest,
-    "engine_overloaded": Overloaded,
-    "exceed_context_size_error": ContextTooLong,
-    "failed_dependency": ServerFailed,
-    "failed_to_download_image": InvalidRequest,
-    "forbidden": NotPermitted,
-    "image_content_policy_violation": ContentFiltered,
-    "image_file_not_found": InvalidRequest,
-    "image_file_too_large": InvalidRequest,
-    "image_parse_error": InvalidRequest,
-    "image_too_large": InvalidRequest,
-    "image_too_small": InvalidRequest,
-    "insufficient_quota": RateLimited,
-    "internal": ServerFailed,
-    "internal_error": ServerFailed,
-    "internal_server_error": ServerFailed,
-    "invalid_api_key": NotAuthenticated,
-    "invalid_argument": InvalidRequest,
-    "invalid_authentication": NotAuthenticated,
-    "invalid_base64_image": InvalidRequest,
-    "invalid_image": InvalidRequest,
-    "invalid_image_format": InvalidRequest,
-    "invalid_image_mode": InvalidRequest,
-    "invalid_image_url": InvalidRequest,
-    "invalid_prompt": InvalidRequest,
-    "invalid_request": InvalidRequest,
-    "invalid_request_error": InvalidRequest,
-    "model_error": ServerFailed,
-    "model_not_found": NotFound,
-    "moderation_blocked": ContentFiltered,
-    "no_db_connection": NotAuthenticated,  # LiteLLM without a database, for any key but the master key
-    "not_found": NotFound,
-    "not_found_error": NotFound,
-    "overloaded": Overloaded,
-    "overloaded_error": Overloaded,
-    "permission_denied": NotPermitted,
-    "permission_error": NotPermitted,
-    "rate_limit_error": RateLimited,
-    "rate_limit_exceeded": RateLimited,
-    "request_timeout": TimedOut,
-    "resource_exhausted": RateLimited,
-    "server_error": ServerFailed,
-    "server_overloaded": Overloaded,
-    "service_unavailable": Overloaded,
-    "slow_down": RateLimited,
-    "throttling_error": RateLimited,
-    "timeout": TimedOut,
-    "timeout_error": TimedOut,
-    "too_many_requests": RateLimited,
-    "unauthenticated": NotAuthenticated,
-    "unauthorized": NotAuthenticated,
-    "unavailable": Overloaded,
-    "unsupported_image_media_type": InvalidRequest,
-    "vector_store_timeout": TimedOut,
+# The error codes of each class. `no_db_connection` is sent by LiteLLM without a database, for any key but the
+# master key.
+_CODES: dict[type[BridgeError], str] = {
+    ContentFiltered: "bio_policy content_filter content_filtered content_policy_violation "
+    "image_content_policy_violation moderation_blocked",
+    ContextTooLong: "context_length_exceeded context_window_exceeded exceed_context_size_error",
+    InvalidRequest: "bad_request empty_image_file failed_to_download_image image_file_not_found "
+    "image_file_too_large image_parse_error image_too_large image_too_small invalid_argument "
+    "invalid_base64_image invalid_image invalid_image_format invalid_image_mode "
+    "invalid_image_url invalid_prompt invalid_request invalid_request_error "
+    "unsupported_image_media_type",
+    NotAuthenticated: "authentication_error invalid_api_key invalid_authentication no_db_connection "
+    "unauthenticated unauthorized",
+    NotFound: "model_not_found not_found not_found_error",
+    NotPermitted: "access_denied billing_error forbidden permission_denied permission_error",
+    Overloaded: "engine_overloaded overloaded overloaded_error server_overloaded service_unavailable "
+    "unavailable",
+    RateLimited: "insufficient_quota rate_limit_error rate_limit_exceeded resource_exhausted slow_down "
+    "throttling_error too_many_requests",
+    ServerFailed: "api_error failed_dependency internal internal_error internal_server_error model_error "
+    "server_error",
+    TimedOut: "deadline_exceeded request_timeout timeout timeout_error vector_store_timeout",
 }
+BY_CODE = {code: cls for cls, codes in _CODES.items() for code in codes.split()}
 
 BY_STATUS: dict[int, type[BridgeError]] = {
     401: NotAuthenticated,

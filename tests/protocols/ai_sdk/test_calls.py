@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from tests.protocols.ai_sdk.streams import DONE, FINISH, call, failures, full, model
 
-from tollbridge.protocols.ai_sdk.state import StreamState
 from tollbridge.protocols.ai_sdk.stream import FullDecoder
 from tollbridge.types.events import Finished, TextDelta, ToolCall, Usage
 
 
 def test_events_after_an_undecided_call_are_held_back() -> None:
-    state = StreamState()
-    decoder = FullDecoder(state)
+    decoder = FullDecoder()
     assert decoder.feed_parsed(call()) == []
     assert decoder.feed_parsed({"type": "text-delta", "text": "after"}) == []
     answered = {"type": "tool-result", "toolCallId": "c", "output": 1}

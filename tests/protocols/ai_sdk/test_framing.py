@@ -8,7 +8,6 @@ from tests.protocols.ai_sdk.streams import DONE, FINISH, call, failures, full, f
 from tollbridge.protocols.ai_sdk.stream import (
     DataDecoder,
     FullDecoder,
-    JsonBody,
     LineDecoder,
     ModelDecoder,
     UiDecoder,
@@ -147,10 +146,9 @@ def test_a_json_body_instead_of_a_stream_is_an_error(
 
 
 def test_a_body_over_the_limit_is_an_error() -> None:
-    body = JsonBody(limit=10)
-    body.add(b"{" + b" " * 9)
-    assert body.error is None
-    body.add(b"}")
-    assert body.error is not None
-    assert body.read_error() == body.error
-    assert "10 bytes" in body.error.message
+    decoder = UiDecoder(limit=10)
+    assert decoder.feed(b"{" + b" " * 9) == []
+    [failed] = decoder.feed(b"}")
+    assert isinstance(failed, Failed)
+    assert "10 bytes" in failed.error.message
+    assert decoder.close() == []

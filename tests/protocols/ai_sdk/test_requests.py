@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from tollbridge.protocols.ai_sdk.requests import (
-    auth_method,
     convert_messages,
+    describe_key,
     encode_call,
     encode_headers,
     encode_prompt,
@@ -304,7 +304,7 @@ def _token(*parts: bytes) -> str:
     ],
 )
 def test_a_login_token_is_sent_as_oidc(key: str, method: str) -> None:
-    assert auth_method(key) == method
+    assert describe_key(key) == {"ai-gateway-auth-method": method}
 
 
 def test_unsupported_options_are_an_error() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.protocols.ai_sdk.test_requests import CALL, DATA, PNG, answered, model, system, user
 
-from tollbridge.protocols.ai_sdk.requests import convert_messages, encode_chat, encode_ui_messages
+from tollbridge.protocols.ai_sdk.requests import convert_messages, encode_chat_body, encode_ui_messages
 from tollbridge.types.messages import (
     PACK_MIME,
+    ChatRequest,
     DataPart,
     Origin,
     TextPart,
@@ -19,7 +20,8 @@ from tollbridge.types.messages import (
 def test_a_call_and_its_result_are_one_part_of_a_ui_message() -> None:
     messages = [system("S"), user(TextPart("Hi")), model(CALL), user(answered(TextPart("ok")))]
     tool = {"type": "dynamic-tool", "toolName": "look", "toolCallId": "c", "input": {"at": "it"}}
-    assert encode_chat(messages, "chat") == {
+    request = ChatRequest(model="endpoint", messages=messages, extra={"id": "chat"})
+    assert encode_chat_body(request, stream=True).body == {
         "id": "chat",
         "messages": [
             {"id": "msg-0", "role": "system", "parts": [{"type": "text", "text": "S"}]},

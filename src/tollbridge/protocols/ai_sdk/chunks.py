@@ -18,9 +18,9 @@ from tollbridge.protocols.ai_sdk import wire
 from tollbridge.protocols.ai_sdk.state import StreamState, invalid_arguments, read_arguments
 from tollbridge.protocols.errors import error_from
 from tollbridge.types.errors import BridgeError, StreamError
-from tollbridge.types.events import Data, File, Source
+from tollbridge.types.events import Data, Event, File, Source
 from tollbridge.types.media import UNKNOWN
-from tollbridge.types.text import TOO_DEEP, exceeds_depth, limit_depth
+from tollbridge.types.text import TOO_DEEP, Fields, exceeds_depth, limit_depth
 
 # --- Errors ---
 #
@@ -187,6 +187,8 @@ def _list_numbers(value: Mapping[str, Any]) -> list[Any] | None:
 
 # --- Chunks ---
 
+# A JSON body with one of these fields is an error.
+_ERROR_FIELDS = ("error", "errorText", "message")
 # Before version 5.0.0, this error is the only sign that a tool of the backend failed.
 _TOOL_FAILED = re.compile(r"Error executing tool (.+?): ")
 _SOURCES: dict[str, Literal["url", "document"]] = {
@@ -197,28 +199,43 @@ _SOURCES: dict[str, Literal["url", "document"]] = {
 }
 
 
-def apply_chunk(state: StreamState, chunk: wire.Chunk) -> None:
-    """Apply one chunk to the state. A chunk of an unknown type is counted and passed to `on_unknown`."""
-    if state.is_finished:
-        return
-    kind = chunk.get("type")
-    if not isinstance(kind, str):
-        if "error" not in chunk:
-            state.fail(StreamError("The stream contains a chunk without a type."))
-            return
-        kind = "error"  # the body of an error response
-    handler = _HANDLERS.get(kind)
-    if handler is not None:
-        state.recognized = True
-        handler(state, chunk)
-    elif kind.startswith("data-"):
-        state.recognized = True
-        value = _limit(chunk.get("data"))
-        state.emit(Data(kind.removeprefix("data-"), value, wire.first_text(chunk, "id")))
-    else:
-        state.unknown.record(kind)
-        if state.on_unknown is not None:
-            state.on_unknown(chunk)
+class ChunkState(StreamState):
+    """The state of one stream, to which chunks are applied."""
+
+    def apply(self, event: object, name: bytes = b"") -> list[Event]:  # noqa: ARG002
+        self.add(event)
+        return self.drain()
+
+    def add(self, chunk: object) -> None:
+        """Apply a chunk, whose events `drain` returns."""
+        if isinstance(chunk, (dict, Mapping)):  # the check for dict is faster
+            super().apply(dict(chunk))
+        else:
+            self.fail(StreamError("The stream contains a chunk that is not an object."))
+
+    def apply_body(self, body: Fields) -> list[Event]:
+        is_error = any(body.raw.get(name) is not None for name in _ERROR_FIELDS)
+        return self.interrupt(parse_error(body.raw) if is_error else self._not_recognized())
+
+    def _apply(self, event: Fields, _name: bytes) -> list[Event]:
+        """Apply a chunk. One of an unknown type is counted and passed to `on_unknown`."""
+        chunk, kind = event.raw, event.text("type")
+        if kind is None and "error" in chunk:
+            kind = "error"  # the body of an error response
+        handler = _HANDLERS.get(kind or "")
+        self.has_known_events = self.has_known_events or is_known(kind or "")
+        if kind is None:
+            self.fail(StreamError("The stream contains a chunk without a type."))
+        elif handler is not None:
+            handler(self, chunk)
+        elif kind.startswith("data-"):
+            value = _limit(chunk.get("data"))
+            self.emit(Data(kind.removeprefix("data-"), value, wire.first_text(chunk, "id")))
+        else:
+            self.unknown.record(kind)
+            if self.on_unknown is not None:
+                self.on_unknown(chunk)
+        return []
 
 
 def is_known(kind: str) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tollbridge.protocols.ai_sdk import CODE_LINE, FULL, MODEL, UI
-from tollbridge.protocols.ai_sdk.chunks import is_known
-from tollbridge.protocols.ai_sdk.state import StreamState
+from tollbridge.protocols.ai_sdk.chunks import ChunkState, is_known
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
 from tollbridge.protocols.ai_sdk.wire import Chunk
 from tollbridge.protocols.detect import first_line
@@ -29,6 +28,9 @@ def recognize(chunk: Json, is_event: bool, _name: bytes) -> str | None:
     return MODEL if kind in _MODEL_CHUNKS else UI
 
 
+_Decoder = DataDecoder | FullDecoder | UiDecoder
+
+
 class AiSdkDecoder:
     """Decodes parsed chunks, or bytes, whose form is detected by their first line.
 
@@ -37,9 +39,9 @@ class AiSdkDecoder:
     """
 
     def __init__(self, on_unknown: Callable[[Chunk], None]) -> None:
-        self._state = StreamState(on_unknown=on_unknown)
+        self._state = ChunkState(on_unknown=on_unknown)
         self._start = b""
-        self._decoder: DataDecoder | FullDecoder | UiDecoder | None = None
+        self._decoder: _Decoder | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -67,18 +69,14 @@ class AiSdkDecoder:
         decoder = self._choose_by_line(first_line(self._start)[0], otherwise=FullDecoder)
         return decoder.feed(self._start) + decoder.close()
 
-    def _choose_by_line(
-        self, line: bytes, otherwise: type[FullDecoder | UiDecoder] = UiDecoder
-    ) -> DataDecoder | FullDecoder | UiDecoder:
+    def _choose_by_line(self, line: bytes, otherwise: type[_Decoder] = UiDecoder) -> _Decoder:
         if CODE_LINE.match(line):
             return self._choose(DataDecoder)
         if line.startswith(b"data:"):
             return self._choose(UiDecoder)  # which also detects the chunks of a language model
         return self._choose(FullDecoder if line.startswith((b"{", b"[{")) else otherwise)
 
-    def _choose(
-        self, decoder: type[DataDecoder | FullDecoder | UiDecoder]
-    ) -> DataDecoder | FullDecoder | UiDecoder:
+    def _choose(self, decoder: type[_Decoder]) -> _Decoder:
         if self._decoder is None:
             self._decoder = decoder(self._state)
         return self._decoder

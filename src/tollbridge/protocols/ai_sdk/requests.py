@@ -2,7 +2,7 @@
 
     convert_messages    ModelMessages, for `ai` 5, 6 or 7
     encode_call         the body of `POST {base}/language-model`, the gateway's language-model protocol
-    encode_chat         UIMessages, for a chat endpoint that responds with a UI message stream
+    encode_chat_body    UIMessages, for a chat endpoint that responds with a UI message stream
 
 The body of a language-model call contains the call options that the SDK passes to a model. The name of the
 model is sent as a header (`encode_headers`).
@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from tollbridge.policy.caching import extra_with_caching
 from tollbridge.protocols.ai_sdk import DEFAULT_SPEC, Spec
+from tollbridge.protocols.openresponses.requests import data_url, omit_none
 from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
@@ -73,17 +74,18 @@ def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
 
     A single text or JSON value is sent as such, everything else as `content`.
     """
+    prefix = "error-" if result.is_error else ""
     if len(result.parts) == 1:
         [part] = result.parts
         if isinstance(part, TextPart):
-            return {"type": "error-text" if result.is_error else "text", "value": part.text}
+            return {"type": f"{prefix}text", "value": part.text}
         if _mime(part) == "application/json":
             try:
-                return {"type": "error-json" if result.is_error else "json", "value": _parse_json(part.data)}
+                return {"type": f"{prefix}json", "value": _parse_json(part.data)}
             except ValueError:
-                return {"type": "error-text" if result.is_error else "text", "value": _decode_text(part.data)}
+                return {"type": f"{prefix}text", "value": _decode_text(part.data)}
     if not result.parts:
-        return {"type": "error-text" if result.is_error else "text", "value": ""}
+        return {"type": f"{prefix}text", "value": ""}
     content = [item for part in result.parts for item in _encode_content(part, target)]
     if not result.is_error:
         return {"type": "content", "value": content}
@@ -388,18 +390,13 @@ def encode_headers(model: str, spec: Spec, *, stream: bool = True) -> dict[str, 
 
 def describe_key(key: str) -> dict[str, str]:
     """Return the header with the kind of a key: a token of Vercel's login is a JWT, an API key is not."""
-    return {"ai-gateway-auth-method": auth_method(key)}
-
-
-def auth_method(key: str) -> Literal["api-key", "oidc"]:
-    if not _JWT.fullmatch(key):
-        return "api-key"
     head = key.partition(".")[0]
     try:
         header = read_json(urlsafe_b64decode(head + "=" * (-len(head) % 4)))
     except ValueError:
-        return "api-key"
-    return "oidc" if isinstance(header, dict) else "api-key"
+        header = None
+    is_token = _JWT.fullmatch(key) and isinstance(header, dict)
+    return {"ai-gateway-auth-method": "oidc" if is_token else "api-key"}
 
 
 def encode_call(request: ChatRequest, spec: Spec = DEFAULT_SPEC) -> Json:
@@ -428,10 +425,7 @@ def encode_call(request: ChatRequest, spec: Spec = DEFAULT_SPEC) -> Json:
             "toolChoice": _encode_tool_choice(request),
         }
     without = {NAMES.get(field, field) for field in (request.quirks or Quirks()).without}
-    fields = {
-        **{name: value for name, value in body.items() if value is not None},
-        **extra_with_caching(request),
-    }
+    fields = {**omit_none(**body), **extra_with_caching(request)}
     return {name: value for name, value in fields.items() if name not in without}
 
 
@@ -486,24 +480,16 @@ def encode_chat_body(
 ) -> EncodedRequest:
     """Encode the messages and `extra` of a request; the endpoint chooses the rest.
 
-    The chat id depends on the first user message, so that a conversation keeps its id; `extra` can override
-    it.
-
-    Args:
-        request: The request, or its body.
-        stream: Whether to stream; these endpoints always do.
-        namespace: Of the chat ids, so that two clients never use the same.
+    The chat id depends on the first user message, so that a conversation keeps its id, and on `namespace`, so
+    that two clients never use the same; `extra` can override it.
     """
     if not isinstance(request, ChatRequest):
         return EncodedRequest(request)
     first = next((message for message in request.messages if message.role is Role.USER), None)
-    chat = encode_chat(request.messages, uuid.uuid5(namespace, repr(first)).hex)
-    return EncodedRequest({**chat, **(request.extra or {})})
-
-
-def encode_chat(messages: Iterable[Message], chat_id: str) -> Json:
-    """Return the body that the chat client of the SDK posts."""
-    return {"id": chat_id, "messages": encode_ui_messages(messages), "trigger": "submit-message"}
+    chat_id = uuid.uuid5(namespace, repr(first)).hex
+    messages = encode_ui_messages(request.messages)
+    body = {"id": chat_id, "messages": messages, "trigger": "submit-message"}  # as the SDK's chat client
+    return EncodedRequest({**body, **(request.extra or {})})
 
 
 def encode_ui_messages(messages: Iterable[Message]) -> list[Json]:
@@ -543,8 +529,7 @@ def _encode_ui_part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -
         case DataPart(data, label, name):
             mime = detect_mime(data, label)
             filename = {"filename": name} if name else {}
-            url = f"data:{mime};base64,{b64encode(data).decode()}"
-            return [{"type": "file", "mediaType": mime, "url": url, **filename}]
+            return [{"type": "file", "mediaType": mime, "url": data_url(part, mime), **filename}]
         case ToolResultPart(_, contents):  # without its call; its content is kept
             return [encoded for content in contents for encoded in _encode_ui_part(content)]
 

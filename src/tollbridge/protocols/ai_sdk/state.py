@@ -15,8 +15,7 @@ import msgspec
 
 from tollbridge.protocols.ai_sdk import wire
 from tollbridge.protocols.billing import read_billing
-from tollbridge.protocols.sse import UnknownNames
-from tollbridge.protocols.stream import EventGuard
+from tollbridge.protocols.stream import DecoderState
 from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
 from tollbridge.types.events import (
     Billing,
@@ -385,8 +384,8 @@ def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
 ERROR_LIMIT = 16  # further errors of a stream are dropped
 
 
-class StreamState:
-    """The state of one stream.
+class StreamState(DecoderState):
+    """The state of one stream. `ChunkState` adds what each chunk does to it.
 
     Args:
         model_parts: Whether the chunks come from a language model and not from the SDK. If so, the input of a
@@ -394,25 +393,23 @@ class StreamState:
         on_unknown: Called with each chunk of an unknown type.
     """
 
+    title = "an AI SDK"
+
     def __init__(
         self, *, model_parts: bool = False, on_unknown: Callable[[wire.Chunk], None] | None = None
     ) -> None:
+        super().__init__()
         self.model_parts = model_parts
         self.on_unknown = on_unknown
         self.calls = CallQueue()
         self.deltas = DeltaBuffer(self.calls)
         self.usage = StepUsage()
         self.approvals: dict[str, str] = {}  # the call id for each approval id
-        self.unknown = UnknownNames()
-        self.guard = EventGuard(self.unknown)
-        self.recognized = False  # whether a chunk of a known type was received
         self.finished = False
         self.aborted = False
-        self.is_finished = False
         self.reason: FinishReason | None = None
         self.response_id: str | None = None
         self.model: str | None = None
-        self.billing: Billing | None = None  # what the gateway has said about the bill so far
         self._blocks: dict[str | None, dict[str, Any]] = {}  # metadata of the open reasoning blocks
         self._errors: list[BridgeError] = []
 
@@ -475,11 +472,19 @@ class StreamState:
             self.end_reasoning(block)
         self._emit_end()
 
+    def interrupt(self, error: BridgeError) -> list[Event]:
+        self.fail(error)
+        return self.close()
+
+    def close(self) -> list[Event]:
+        self.end()
+        return self.drain()
+
     def fail_unrecognized(self) -> None:
-        self.fail(StreamError("The gateway's answer is not an AI SDK stream."))
+        self.fail(self._not_recognized())
 
     def _check_recognized(self) -> None:
-        if self.unknown and not self.recognized:
+        if self.unknown and not self.has_known_events:
             self.fail_unrecognized()
 
     def _emit_end(self) -> None:

@@ -11,25 +11,15 @@ failure is the last event.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from tollbridge.protocols.ai_sdk import wire
-from tollbridge.protocols.ai_sdk.chunks import apply_chunk, parse_error
-from tollbridge.protocols.ai_sdk.state import StreamState
-from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
-from tollbridge.protocols.sse import FRAME_LIMIT, SseDecoder, UnknownNames, frame_too_large
-from tollbridge.protocols.stream import DELTA_ERRORS
-from tollbridge.types.errors import BridgeError, StreamError
-from tollbridge.types.events import Billing, Event
+from tollbridge.protocols.ai_sdk.chunks import ChunkState
+from tollbridge.protocols.sse import FRAME_LIMIT, Frame, frame_too_large
+from tollbridge.protocols.stream import BOM, DELTA_ERRORS, BaseDecoder, StateDecoder
+from tollbridge.types.errors import StreamError
+from tollbridge.types.events import Event
 from tollbridge.types.text import exceeds_depth, read_json_to_depth
-
-_BOM = b"\xef\xbb\xbf"
-# Bytes that can precede the first significant byte: white space, and a byte order mark.
-BLANK = b" \t\r\n\xef\xbb\xbf"
-# A JSON body with one of these fields is an error.
-_ERROR_FIELDS = ("error", "errorText", "message")
 
 _DELTA = msgspec.json.Decoder(wire.Delta)
 _STRING = msgspec.json.Decoder(str)
@@ -73,243 +63,116 @@ class LineDecoder:
         self._size = 0
         if not self._started:
             self._started = True
-            line = line.removeprefix(_BOM)
+            line = line.removeprefix(BOM)
         return line
 
 
-class JsonBody:
-    """Collects a response that is one JSON body with an error instead of a stream.
-
-    Attributes:
-        error: Set when the body is larger than the limit.
-    """
-
-    def __init__(self, limit: int = FRAME_LIMIT) -> None:
-        self.error: StreamError | None = None
-        self._limit = limit
-        self._size = 0
-        self._pieces: list[bytes] = []
-
-    def add(self, chunk: bytes) -> None:
-        self._size += len(chunk)
-        if self._size > self._limit:
-            self.error = frame_too_large(self._limit)
-            self._pieces.clear()
-        else:
-            self._pieces.append(chunk)
-
-    def read_error(self) -> BridgeError | None:
-        """Return the error in the body, or `None` if it contains none."""
-        if self.error is not None:
-            return self.error
+def _decode_chunks(state: ChunkState, texts: list[bytes]) -> None:
+    """Decode the JSON texts of chunks. Deltas are decoded to typed structs, which is much faster."""
+    decode, deltas, calls = _DELTA.decode, state.deltas, state.calls
+    for text in texts:
         try:
-            value = read_json_to_depth(b"".join(self._pieces).lstrip(BLANK))
-        except ValueError:
-            return StreamError("The gateway returned invalid or truncated JSON.")
-        is_error = isinstance(value, dict) and any(value.get(name) is not None for name in _ERROR_FIELDS)
-        return parse_error(value) if is_error else None
+            delta = decode(text)
+        except DELTA_ERRORS:
+            _decode_chunk(state, text)
+            if state.is_finished:
+                return
+            continue
+        state.has_known_events = True
+        if delta.__class__ is wire.TextDelta:
+            piece = delta.delta or delta.text or delta.textDelta
+            if piece:
+                deltas.add_text(piece)
+        elif isinstance(delta, wire.ReasoningDelta):
+            if delta.providerMetadata and not exceeds_depth(delta.providerMetadata):
+                state.add_metadata(delta.id, delta.providerMetadata)
+            piece = delta.delta or delta.text
+            if piece:
+                deltas.add_reasoning(piece, delta.id)
+        elif isinstance(delta, wire.ToolInputDelta):
+            calls.add_input(delta.toolCallId or delta.id, delta.inputTextDelta or delta.delta)
 
 
-class _StateDecoder:
-    """The common part of all decoders."""
-
-    def __init__(self, state: StreamState | None = None) -> None:
-        self._state = state or StreamState()
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the response has ended. The connection can stay open, but no more events follow."""
-        return self._state.is_finished
-
-    @property
-    def billing(self) -> Billing | None:
-        """What the gateway has said about the bill so far."""
-        return self._state.billing
-
-    @property
-    def unknown(self) -> UnknownNames:
-        """The number of chunks of unknown types, by type."""
-        return self._state.unknown
-
-    def feed_parsed(self, event: object) -> list[Event]:
-        """Return the events for a chunk that is already parsed."""
-        self._apply(event)
-        return self._state.drain()
-
-    def _apply(self, chunk: object) -> None:
-        if isinstance(chunk, (dict, Mapping)):  # the check for dict is faster
-            self._apply_chunk(chunk)
-        else:
-            self._state.fail(StreamError("The stream contains a chunk that is not an object."))
-
-    def _apply_chunk(self, chunk: wire.Chunk) -> None:
-        """Apply a chunk. A chunk that cannot be decoded is skipped."""
-        try:
-            apply_chunk(self._state, chunk)
-        except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            self._state.guard.skip(chunk.get("type"), error)
+def _decode_chunk(state: ChunkState, text: bytes) -> None:
+    if not text.strip():
+        return
+    if text.strip() == b"[DONE]":
+        state.finish()
+        return
+    try:
+        value = read_json_to_depth(text)
+    except ValueError:
+        state.fail(StreamError("The stream contains data that is not JSON."))
+        return
+    for chunk in value if isinstance(value, list) else [value]:  # the whole stream can be one array
+        state.add(chunk)
 
 
-class _ChunkDecoder(_StateDecoder):
-    """The common part of the three protocols whose chunks are JSON objects."""
-
-    def _decode_chunks(self, texts: list[bytes]) -> None:
-        """Decode the JSON texts of chunks. Deltas are decoded to typed structs, which is much faster."""
-        state, decode = self._state, _DELTA.decode
-        deltas, calls = state.deltas, state.calls
-        for text in texts:
-            try:
-                delta = decode(text)
-            except DELTA_ERRORS:
-                self._decode_chunk(text)
-                if state.is_finished:
-                    return
-                continue
-            state.recognized = True
-            if delta.__class__ is wire.TextDelta:
-                piece = delta.delta or delta.text or delta.textDelta
-                if piece:
-                    deltas.add_text(piece)
-            elif isinstance(delta, wire.ReasoningDelta):
-                if delta.providerMetadata and not exceeds_depth(delta.providerMetadata):
-                    state.add_metadata(delta.id, delta.providerMetadata)
-                piece = delta.delta or delta.text
-                if piece:
-                    deltas.add_reasoning(piece, delta.id)
-            elif isinstance(delta, wire.ToolInputDelta):
-                calls.add_input(delta.toolCallId or delta.id, delta.inputTextDelta or delta.delta)
-
-    def _decode_chunk(self, text: bytes) -> None:
-        if not text.strip():
-            return
-        if text.strip() == b"[DONE]":
-            self._state.finish()
-            return
-        try:
-            value = read_json_to_depth(text)
-        except ValueError:
-            self._state.fail(StreamError("The stream contains data that is not JSON."))
-            return
-        for chunk in value if isinstance(value, list) else [value]:  # the whole stream can be one array
-            self._apply(chunk)
-
-    def _end(self, rest: list[bytes], error: StreamError | None, *, has_other_data: bool) -> list[Event]:
-        """Decode the last texts and end the stream.
-
-        Args:
-            rest: The last texts. A truncated text is ignored: the missing end of the stream is the error.
-            error: The framing error, if there was one.
-            has_other_data: Whether the stream contained something that does not belong to this protocol.
-        """
-        if self._state.is_finished:
-            return []
-        if error is not None:
-            self._state.fail(error)
-        elif has_other_data and not self._state.recognized:
-            self._fail_unrecognized()
-        self._decode_chunks([text for text in rest if _is_json(text)])
-        self._state.end()
-        return self._state.drain()
-
-    def _fail_unrecognized(self) -> None:
-        self._state.fail_unrecognized()
+def _is_json(text: bytes) -> bool:
+    """Return whether the last text of a stream is complete. If not, the error is the missing end."""
+    try:
+        read_json_to_depth(text)
+    except ValueError:
+        return text.strip() == b"[DONE]"
+    return True
 
 
-class UiDecoder(_ChunkDecoder):
+class UiDecoder(BaseDecoder[ChunkState]):
     """Decodes the UI message stream."""
 
-    def __init__(self, state: StreamState | None = None) -> None:
-        super().__init__(state)
-        self._sse = SseDecoder()
-        # The first bytes, until it is clear whether this is a stream.
-        self._start: list[bytes] | None = []
-        self._body: JsonBody | None = None
-        self._head = b""  # the first bytes, for the error if this is neither a stream nor JSON
+    def __init__(self, state: ChunkState | None = None, limit: int = FRAME_LIMIT) -> None:
+        super().__init__(state or ChunkState(), limit)
 
-    def feed(self, chunk: bytes) -> list[Event]:
-        state = self._state
-        if state.is_finished:
-            return []
-        if not state.recognized and len(self._head) < HEAD_LIMIT:
-            self._head += chunk[: HEAD_LIMIT - len(self._head)]
-        if self._start is not None:
-            chunk = self._detect_json(chunk)
-        if self._body is not None:
-            self._body.add(chunk)
-            return self._end_body(self._body) if self._body.error is not None else []
-        block = self._sse.buffer(chunk)
-        if not block:
-            return []
-        payloads = self._sse.extract_payloads(block)
-        self._decode_chunks([data for _, data in self._sse.split(block)] if payloads is None else payloads)
-        return state.drain()
-
-    def close(self) -> list[Event]:
-        if self._body is not None:
-            return self._end_body(self._body)
-        rest = [data for _, data in self._sse.close()]
-        return self._end(rest, self._sse.error, has_other_data=self._sse.has_unknown_fields)
-
-    def _fail_unrecognized(self) -> None:
-        self._state.fail(StreamError(describe_body(self._head)))
-
-    def _detect_json(self, chunk: bytes) -> bytes:
-        """Detect whether this is an event stream or one JSON body, and return the bytes to decode.
-
-        The first character decides, because the status and the content type are not reliable.
-        """
-        content = chunk.lstrip(BLANK)
-        blank, self._start = self._start or [], None
-        blank.append(chunk)
-        if not content:
-            self._start = blank
-            return b""
-        if content.startswith(b"{"):
-            self._body = JsonBody()
-        return b"".join(blank)
-
-    def _end_body(self, body: JsonBody) -> list[Event]:
-        if not self._state.is_finished:
-            error = body.read_error()
-            if error is None:
-                self._state.fail_unrecognized()
-            else:
-                self._state.fail(error)
-            self._state.end()
+    def _decode_run(self, payloads: list[bytes]) -> list[Event]:
+        _decode_chunks(self._state, payloads)
+        self._has_frames = self._state.has_known_events
         return self._state.drain()
+
+    def _decode_frames(self, frames: list[Frame]) -> list[Event]:
+        return self._decode_run([data for _, data in frames])
+
+    def _decode_rest(self, frames: list[Frame]) -> list[Event]:
+        return self._decode_run([data for _, data in frames if _is_json(data)])
 
 
 class ModelDecoder(UiDecoder):
     """Decodes the gateway's language-model protocol."""
 
     def __init__(self) -> None:
-        super().__init__(StreamState(model_parts=True))
+        super().__init__(ChunkState(model_parts=True))
 
 
-class FullDecoder(_ChunkDecoder):
+class FullDecoder(StateDecoder[ChunkState]):
     """Decodes `fullStream` as JSON lines."""
 
-    def __init__(self, state: StreamState | None = None) -> None:
-        super().__init__(state)
+    def __init__(self, state: ChunkState | None = None) -> None:
+        super().__init__(state or ChunkState())
         self._lines = LineDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._state.is_finished:
             return []
-        self._decode_chunks(self._lines.feed(chunk))
+        _decode_chunks(self._state, self._lines.feed(chunk))
         return self._state.drain()
 
     def close(self) -> list[Event]:
+        if self._state.is_finished:
+            return []
         rest = self._lines.close()
         has_other_data = any(line.strip() and line.lstrip()[:1] not in b"{[" for line in rest)
-        return self._end(rest, self._lines.error, has_other_data=has_other_data)
+        if self._lines.error is not None:
+            self._state.fail(self._lines.error)
+        elif has_other_data and not self._state.has_known_events:
+            self._state.fail_unrecognized()
+        _decode_chunks(self._state, [text for text in rest if _is_json(text)])
+        return self._state.close()
 
 
-class DataDecoder(_StateDecoder):
+class DataDecoder(StateDecoder[ChunkState]):
     """Decodes the data stream of version 4."""
 
-    def __init__(self, state: StreamState | None = None) -> None:
-        super().__init__(state)
+    def __init__(self, state: ChunkState | None = None) -> None:
+        super().__init__(state or ChunkState())
         self._lines = LineDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
@@ -333,8 +196,7 @@ class DataDecoder(_StateDecoder):
         for line in self._lines.close():
             if line[1:2] == b":" and _is_json(line[2:]):
                 self._decode_line(line)
-        self._state.end()
-        return self._state.drain()
+        return self._state.close()
 
     def _decode_line(self, line: bytes) -> None:
         if not line.strip():
@@ -347,24 +209,16 @@ class DataDecoder(_StateDecoder):
         except ValueError:
             self._state.fail(StreamError("The stream contains a line that is not a code and JSON."))
             return
-        self._state.recognized = True  # the format of the line is sufficient
+        self._state.has_known_events = True  # the format of the line is sufficient
         kind = wire.CODES.get(code)
         if kind is None:
-            self._apply_chunk({"type": f"code {code.decode('latin-1')}", "value": value})
+            self._state.add({"type": f"code {code.decode('latin-1')}", "value": value})
         elif code in wire.CODE_FIELDS and isinstance(value, wire.CODE_FIELDS[code][1]):
-            self._apply_chunk({"type": kind, wire.CODE_FIELDS[code][0]: value})
+            self._state.add({"type": kind, wire.CODE_FIELDS[code][0]: value})
         elif code not in wire.CODE_FIELDS and isinstance(value, dict):
-            self._apply_chunk({**value, "type": kind})
+            self._state.add({**value, "type": kind})
         else:
             name = code.decode("latin-1")
             self._state.fail(
                 StreamError(f'The stream contains a line with code "{name}" and an invalid value.')
             )
-
-
-def _is_json(text: bytes) -> bool:
-    try:
-        read_json_to_depth(text)
-    except ValueError:
-        return text.strip() == b"[DONE]"
-    return True

@@ -8,7 +8,7 @@ stream, have typed structs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -72,16 +72,7 @@ CODE_FIELDS: dict[bytes, tuple[str, type]] = {
     b"g": ("textDelta", str),
 }
 
-REASONS: dict[str, FinishReason] = {
-    "content-filter": "content-filter",
-    "error": "error",
-    "interrupted": "interrupted",
-    "length": "length",
-    "other": "other",
-    "stop": "stop",
-    "tool-calls": "tool-calls",
-    "unknown": "unknown",
-}
+REASONS: dict[str, FinishReason] = {reason: reason for reason in get_args(FinishReason)}
 
 
 def repair_text(text: str) -> str:

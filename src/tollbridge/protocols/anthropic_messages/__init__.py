@@ -3,7 +3,8 @@
 wire      tables of names, typed deltas, usage, proofs of reasoning, model lists
 requests  messages to request bodies
 stream    response bytes to events
-server    a caller's request body to a `ChatRequest`; events to a stream or to one JSON body
+caller    a caller's request body to a `ChatRequest`
+answer    events to a stream or to one JSON body
 """
 
 from __future__ import annotations

@@ -13,10 +13,11 @@ from typing import Any
 
 from tollbridge.policy.thinking import effort_for
 from tollbridge.protocols.anthropic_messages.answer import MessageEncoder, encode_error, find_status
-from tollbridge.protocols.anthropic_messages.requests import NATIVE_MIME, PDF, TOOL_CHOICES, omit_none
+from tollbridge.protocols.anthropic_messages.requests import NATIVE_MIME, PDF, TOOL_CHOICES
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, unpack_proof
 from tollbridge.protocols.caller import Caller
 from tollbridge.protocols.caller_request import CallerRequest, Json, RequestDecoder, name_type
+from tollbridge.protocols.openresponses.requests import omit_none
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (

@@ -16,8 +16,8 @@ from tollbridge.policy.caching import default_cache_points
 from tollbridge.policy.limits import default_max_tokens
 from tollbridge.policy.thinking import choose_thinking
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json
+from tollbridge.protocols.openresponses.requests import extract_text, omit_none
 from tollbridge.protocols.protocol import EncodedRequest
-from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (
     ChatRequest,
@@ -90,7 +90,7 @@ def encode_request(request: ChatRequest) -> Json:
         for message in request.messages
         if message.role is Role.SYSTEM
         for part in message.parts
-        if (text := _extract_text(part))
+        if (text := extract_text(part))
     ]
     body: Json = {
         "model": request.model,
@@ -207,15 +207,6 @@ def _encode_content(part: TextPart | DataPart) -> Json | None:
     return _encode_note(part)
 
 
-def _extract_text(part: Part) -> str:
-    if isinstance(part, TextPart):
-        return part.text
-    if isinstance(part, DataPart) and is_text(detect_mime(part.data, part.mime)):
-        return part.data.decode("utf-8", "replace")
-    content_type = part.mime if isinstance(part, DataPart) else type(part).__name__
-    raise RequestError(f"A system message can only contain text; {content_type} cannot be sent in it.")
-
-
 def _encode_note(part: DataPart) -> Json:
     return {"type": "text", "text": f"[{part.name or 'file'}, {part.mime}, {len(part.data)} bytes, not sent]"}
 
@@ -307,7 +298,3 @@ def _encode_reasoning(request: ChatRequest, max_tokens: int, extra: Json) -> Jso
     if isinstance(options := extra.pop("output_config", None), Mapping):
         config |= options
     return {**fields, "output_config": config} if config else fields
-
-
-def omit_none(**fields: Any) -> Json:
-    return {name: value for name, value in fields.items() if value is not None}

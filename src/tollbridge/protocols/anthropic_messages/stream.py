@@ -13,14 +13,13 @@ import msgspec
 
 from tollbridge.protocols.anthropic_messages import wire
 from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_REASONS, BlockKind
-from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.openresponses.items import broken_call
 from tollbridge.protocols.openresponses.wire import is_error
-from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
-from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, EventGuard
-from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
+from tollbridge.protocols.sse import FRAME_LIMIT
+from tollbridge.protocols.stream import DecoderState, DeltaDecoder, DeltaReader
+from tollbridge.types.errors import BridgeError, BrokenCall, StreamError
 from tollbridge.types.events import (
-    Billing,
     Event,
     Failed,
     Finished,
@@ -61,22 +60,13 @@ class Block:
         self.has_text = False
 
 
-class MessageState:
-    """The state of one message: applies wire events and returns events.
+class MessageState(DecoderState):
+    """The state of one message."""
 
-    Attributes:
-        is_finished: Whether the message has ended. After that, no more events are returned.
-        unknown: The number of events, blocks and deltas of unknown types, by type.
-        guard: Skips events that cannot be decoded.
-        billing: What the gateway has said about the bill so far.
-    """
+    title = "a Messages"
 
     def __init__(self) -> None:
-        self.is_finished = False
-        self.unknown = UnknownNames()
-        self.guard = EventGuard(self.unknown)
-        self.billing: Billing | None = None
-        self._has_known_events = False  # whether an event of a known type was received
+        super().__init__()
         self._blocks: dict[int, Block] = {}  # the open blocks
         self._usage = wire.UsageCounts()
         self._message = Fields(None)
@@ -90,7 +80,7 @@ class MessageState:
 
     def apply_delta(self, kind: DeltaKind, index: int, text: str) -> list[Event]:
         """Apply a piece of text, of thinking or of the arguments of a call."""
-        self._has_known_events = True
+        self.has_known_events = True
         block = self._blocks.get(index)
         if block is None:
             block = self._blocks[index] = Block(_DELTA_BLOCKS[kind], Fields(None))
@@ -102,30 +92,15 @@ class MessageState:
         block.has_text = True
         return [*self._release(), TextDelta(text) if kind == "text" else ReasoningDelta(text)]
 
-    def apply(self, event: Fields, name: str = "") -> list[Event]:
-        """Apply a wire event of any type. An event that cannot be decoded is skipped.
-
-        Args:
-            event: The event.
-            name: The name of its frame, used if it has no `type`.
-        """
-        if self.is_finished:
-            return []
-        try:
-            return self._apply(event, name)
-        except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            self.guard.skip(event.text("type"), error)
-            return []
-
-    def _apply(self, event: Fields, name: str) -> list[Event]:
-        type_ = event.text("type") or name
+    def _apply(self, event: Fields, name: bytes) -> list[Event]:
+        type_ = event.text("type") or name.decode("utf-8", "replace")
         kind = EVENTS.get(type_)
-        self._has_known_events = self._has_known_events or kind is not None
+        self.has_known_events = self.has_known_events or kind is not None
         match kind:
             case "start":
                 self._message = event.inner("message")
                 self._usage.add(self._message.inner("usage"))
-                self._read_billing(self._message)
+                self._read_bill(self._message)
                 return []
             case "block start":
                 return self._open_block(event.number("index") or 0, event.inner("content_block"))
@@ -135,7 +110,7 @@ class MessageState:
                 return self._close_block(event.number("index") or 0)
             case "message delta":
                 self._usage.add(event.inner("usage"))
-                self._read_billing(event)
+                self._read_bill(event)
                 self._stop_reason = event.inner("delta").text("stop_reason") or self._stop_reason
                 return []
             case "stop":
@@ -153,14 +128,13 @@ class MessageState:
                 assert_never(kind)
 
     def apply_body(self, body: Fields) -> list[Event]:
-        """Apply a complete message that was received as one JSON body."""
         if body.text("type") == "error" or ("content" not in body and is_error(body)):
             return self.interrupt(error_from(body.raw))
         if not isinstance(body.raw.get("content"), list):
             return self.interrupt(StreamError("The gateway answered with JSON that is not a message."))
         self._message = body
         self._usage.add(body.inner("usage"))
-        self._read_billing(body)
+        self._read_bill(body)
         self._stop_reason = body.text("stop_reason")
         events: list[Event] = []
         for index, block in enumerate(body.list("content")):
@@ -168,14 +142,9 @@ class MessageState:
         return events + self._finish()
 
     def close(self) -> list[Event]:
-        """Return the last events. A message that did not end is an error."""
-        if self.is_finished:
-            return []
-        if self._stop_reason is not None:
+        if self._stop_reason is not None and not self.is_finished:
             return self._finish()  # only `message_stop` is missing, which has no content
-        if self.unknown and not self._has_known_events:
-            return self.interrupt(StreamError("The gateway's answer is not a Messages stream."))
-        return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
+        return super().close()
 
     def interrupt(self, error: BridgeError) -> list[Event]:
         """End the message with an error. Calls that are not complete must not be run."""
@@ -187,13 +156,10 @@ class MessageState:
         error.usage = self._usage.total()
         return [*events, Failed(error)]
 
-    def _read_billing(self, place: Fields) -> None:
+    def _read_bill(self, place: Fields) -> None:
         """Read what the start or the end of a message says about the bill."""
         metadata = place.raw.get("provider_metadata") or place.inner("delta").raw.get("provider_metadata")
-        usage, response_id = place.raw.get("usage"), self._message.text("id")
-        billing = read_billing(metadata, usage, provider=place.raw.get("provider"), response_id=response_id)
-        if billing is not None:
-            self.billing = billing if self.billing is None else self.billing | billing
+        self._read_billing(place, metadata, self._message.text("id"))
 
     # --- Blocks ---
 
@@ -264,13 +230,7 @@ class MessageState:
         if isinstance(value, dict) and name:
             return ToolCall(call_id, name, value)
         if block.kind == "call":
-            problem = (
-                f"the tool {name} with arguments that are not a JSON object"
-                if name
-                else "a tool without a name"
-            )
-            message = f"The model called {problem}. Ask it to try again."
-            self._broken_calls[call_id] = BrokenCall(message, calls=(call_id,))
+            self._broken_calls[call_id] = broken_call(call_id, name)
         return ToolCall(call_id, name, value, offered=False)
 
     def _release(self, *, truncated: bool = False) -> list[Event]:
@@ -324,8 +284,6 @@ class MessageState:
         return events + [Failed(error) for error in self._broken_calls.values()]
 
 
-_get_index = attrgetter("index")
-_get_text = attrgetter("delta.text")
 _KINDS: dict[type, DeltaKind] = {
     wire.TextDelta: "text",
     wire.ThinkingDelta: "thinking",
@@ -333,55 +291,15 @@ _KINDS: dict[type, DeltaKind] = {
 }
 
 
-class StreamDecoder(BaseDecoder[MessageState]):
-    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
+class StreamDecoder(DeltaDecoder[MessageState]):
+    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises."""
 
-    Args:
-        limit: The maximum size of a frame or of a JSON body, in bytes.
-    """
+    deltas = DeltaReader(
+        wire.read_delta, attrgetter("delta.text"), (attrgetter("index"), attrgetter("delta.__class__"))
+    )
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         super().__init__(MessageState(), limit)
 
-    def _apply_event(self, name: bytes, event: Fields) -> list[Event]:
-        return self._state.apply(event, name.decode("utf-8", "replace"))
-
-    def _decode_run(self, payloads: list[bytes]) -> list[Event] | None:
-        """Decode a block that contains only deltas of one kind and block."""
-        try:
-            deltas = list(map(wire.read_delta, payloads))
-        except DELTA_ERRORS:
-            return None
-        first = deltas[0]
-        kind = type(first.delta)
-        if len(set(map(_get_index, deltas))) != 1 or any(type(delta.delta) is not kind for delta in deltas):
-            return None
-        self._has_frames = True
-        return self._state.apply_delta(_KINDS[kind], first.index, "".join(map(_get_text, deltas)))
-
-    def _decode_frames(self, frames: list[Frame]) -> list[Event]:
-        """Decode any frames. Consecutive deltas of one kind and block become one event."""
-        events: list[Event] = []
-        run: list[str] = []
-        place: tuple[DeltaKind, int] | None = None
-        for name, data in frames:
-            try:
-                delta = wire.read_delta(data)
-            except DELTA_ERRORS:
-                if place is not None:
-                    events += self._state.apply_delta(*place, "".join(run))
-                    place = None
-                events += self._decode_frame(name, data)
-                if self._state.is_finished:
-                    return events
-                continue
-            self._has_frames = True
-            current = _KINDS[type(delta.delta)], delta.index
-            if place != current:
-                if place is not None:
-                    events += self._state.apply_delta(*place, "".join(run))
-                place, run = current, []
-            run.append(delta.delta.text)
-        if place is not None:
-            events += self._state.apply_delta(*place, "".join(run))
-        return events
+    def _apply_delta(self, delta: wire.ContentDelta, text: str) -> list[Event]:
+        return self._state.apply_delta(_KINDS[type(delta.delta)], delta.index, text)

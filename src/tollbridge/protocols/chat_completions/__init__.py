@@ -3,7 +3,8 @@
 wire      typed text chunks, the names of reasoning fields, finish reasons, usage
 requests  messages to request bodies
 stream    response bytes to events
-server    a caller's request body to a `ChatRequest`; events to chunks or to one JSON body
+caller    a caller's request body to a `ChatRequest`
+answer    events to chunks or to one JSON body
 """
 
 from __future__ import annotations

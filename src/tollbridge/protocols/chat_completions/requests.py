@@ -7,7 +7,6 @@ results follow in a user message, after all results.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard, assert_never
 
@@ -19,7 +18,14 @@ from tollbridge.protocols.chat_completions.wire import (
     REASONING_TEXTS,
     Json,
 )
-from tollbridge.protocols.openresponses.requests import ERROR_PREFIX, write_arguments
+from tollbridge.protocols.openresponses.requests import (
+    ERROR_PREFIX,
+    data_url,
+    encode_file,
+    extract_text,
+    omit_none,
+    write_arguments,
+)
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
 from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
@@ -89,7 +95,7 @@ def encode_request(request: ChatRequest) -> Json:
         options["tools"] = [_encode_tool(tool) for tool in request.tools]
         options["tool_choice"] = _encode_tool_choice(request)
         options["parallel_tool_calls"] = request.parallel_tool_calls
-    body |= {name: value for name, value in options.items() if value is not None}
+    body |= omit_none(**options)
     extra = extra_with_caching(request)
     if isinstance(extra.get("tools"), list):  # tools of other types
         extra["tools"] = [*body.get("tools", ()), *extra["tools"]]
@@ -167,14 +173,8 @@ def _mark(encoded: Json, marks: _Marks, index: int) -> Json:
 
 
 def _encode_system(message: Message, marks: _Marks) -> list[Json]:
-    parts: list[Json] = []
-    for index, part in enumerate(message.parts):
-        encoded = _encode_content(part) if isinstance(part, TextPart | DataPart) else {}
-        if encoded.get("type") != "text":
-            kind = part.mime if isinstance(part, DataPart) else type(part).__name__
-            raise RequestError(f"A system message can only contain text; {kind} cannot be sent in it.")
-        parts.append(_mark(encoded, marks, index))
-    return [part for part in parts if part["text"]]
+    texts = enumerate(map(extract_text, message.parts))
+    return [_mark({"type": "text", "text": text}, marks, index) for index, text in texts if text]
 
 
 def _encode_message(message: Message, quirks: Quirks, marks: _Marks) -> list[Json]:
@@ -225,11 +225,9 @@ def _encode_content(part: TextPart | DataPart) -> Json:
     mime = detect_mime(part.data, part.mime)
     if is_text(mime):
         return {"type": "text", "text": part.data.decode("utf-8", "replace")}
-    url = f"data:{mime};base64,{b64encode(part.data).decode()}"
     if mime.startswith("image/"):
-        return {"type": "image_url", "image_url": {"url": url}}
-    filename = part.name or f"file.{mime.rpartition('/')[2].partition('+')[0] or 'bin'}"
-    return {"type": "file", "file": {"filename": filename, "file_data": url}}
+        return {"type": "image_url", "image_url": {"url": data_url(part, mime)}}
+    return {"type": "file", "file": encode_file(part, mime)}
 
 
 def _is_file(part: TextPart | DataPart) -> TypeGuard[DataPart]:
@@ -319,11 +317,9 @@ def _encode_result(part: ToolResultPart, quirks: Quirks, mark: Json | None) -> J
 
 
 def _encode_tool(tool: Tool) -> Json:
-    function: Json = {"name": tool.name}
-    if tool.description:
-        function["description"] = tool.description
-    parameters: Mapping[str, Any] = tool.parameters or {"type": "object", "properties": {}}
-    return {"type": "function", "function": {**function, "parameters": dict(parameters)}}
+    description = omit_none(description=tool.description or None)
+    parameters = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
+    return {"type": "function", "function": {"name": tool.name, **description, "parameters": parameters}}
 
 
 def _encode_tool_choice(request: ChatRequest) -> str | Json | None:
@@ -338,7 +334,6 @@ def _encode_tool_choice(request: ChatRequest) -> str | Json | None:
 def _encode_format(output_format: OutputFormat | None) -> Json | None:
     if output_format is None:
         return None
-    options = {"description": output_format.description, "strict": output_format.strict}
-    present = {name: value for name, value in options.items() if value is not None}
-    schema = {"name": output_format.name, **present, "schema": dict(output_format.schema)}
+    options = omit_none(description=output_format.description, strict=output_format.strict)
+    schema = {"name": output_format.name, **options, "schema": dict(output_format.schema)}
     return {"type": "json_schema", "json_schema": schema}

@@ -6,24 +6,25 @@ deltas of one network read become one event.
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode
 from collections.abc import Iterable
 from hashlib import blake2s
 from operator import attrgetter
 from typing import Any, Literal
 
-from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.chat_completions import wire
-from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
+from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json
 from tollbridge.protocols.errors import error_from
-from tollbridge.protocols.openresponses.items import CallEmitter, Item
-from tollbridge.protocols.openresponses.wire import encode_arguments, is_error, read_call_signatures
-from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
-from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, EventGuard
-from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
+from tollbridge.protocols.openresponses.items import CallEmitter, Item, decode_image
+from tollbridge.protocols.openresponses.wire import (
+    encode_arguments,
+    is_error,
+    read_call_signatures,
+    read_usage,
+)
+from tollbridge.protocols.sse import FRAME_LIMIT, Frame
+from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, DecoderState
+from tollbridge.types.errors import BridgeError, ServerFailed, StreamError
 from tollbridge.types.events import (
-    Billing,
     Event,
     Failed,
     File,
@@ -35,7 +36,6 @@ from tollbridge.types.events import (
     TextDelta,
     Usage,
 )
-from tollbridge.types.media import detect_mime
 from tollbridge.types.text import Fields, read_json
 
 _get_content = attrgetter("content")
@@ -48,11 +48,7 @@ def _has_reasoning(delta: wire.TextDelta) -> bool:
 
 
 class StreamDecoder(BaseDecoder["CompletionState"]):
-    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
-
-    Args:
-        limit: The maximum size of a frame or of a JSON body, in bytes.
-    """
+    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises."""
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         super().__init__(CompletionState(), limit)
@@ -62,7 +58,7 @@ class StreamDecoder(BaseDecoder["CompletionState"]):
 
     def _decode_run(self, payloads: list[bytes]) -> list[Event] | None:
         """Decode a block of only text, only reasoning or only arguments."""
-        if not self._state.started:
+        if not self._state.has_known_events:
             return None
         try:
             deltas = [chunk.choices[0].delta for chunk in map(wire.read_text_chunk, payloads)]
@@ -123,22 +119,13 @@ def _join_run(run: list[Any]) -> Event:
 # and the arguments of parallel tool calls can be interleaved. Tool calls are therefore emitted at the end.
 
 
-class CompletionState:
-    """The state of one response: applies chunks and returns events.
+class CompletionState(DecoderState):
+    """The state of one response."""
 
-    Attributes:
-        is_finished: Whether the response has ended. After that, no more events are returned.
-        unknown: The number of chunks and parts of unknown types, by type.
-        guard: Skips chunks that cannot be decoded.
-        billing: What the gateway has said about the bill so far.
-    """
+    title = "a Chat Completions"
 
     def __init__(self) -> None:
-        self.is_finished = False
-        self.started = False  # whether a chunk of the protocol was received
-        self.unknown = UnknownNames()
-        self.guard = EventGuard(self.unknown)
-        self.billing: Billing | None = None
+        super().__init__()
         self._has_content = False
         self._reasoning = ReasoningState()
         self._errors: list[BridgeError] = []  # invalid calls and images, emitted after everything else
@@ -163,36 +150,29 @@ class CompletionState:
         self._has_content = True
         self._calls.add_arguments(index, text)
 
-    def apply(self, chunk: Fields) -> list[Event]:
-        """Apply a chunk of any kind. A chunk that cannot be decoded is skipped."""
-        if self.is_finished:
-            return []
-        try:
-            return self._apply(chunk)
-        except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            self.guard.skip(chunk.text("object"), error)
-            return []
-
-    def _apply(self, chunk: Fields) -> list[Event]:
+    def _apply(self, chunk: Fields, _name: bytes) -> list[Event]:
         if chunk.raw.get("error") or ("choices" not in chunk and is_error(chunk)):
             return self.interrupt(error_from(chunk.raw))
         if "choices" not in chunk and "usage" not in chunk and not _is_completion(chunk):
             self.unknown.record(chunk.text("object") or chunk.text("type") or "no choices")
             return []
-        self.started = True
+        self.has_known_events = True
         self._id, self._model = self._id or chunk.text("id"), self._model or chunk.text("model")
         for place in (chunk, chunk.inner("x_groq")):  # Groq also reports it in a field of its own
             self._read_usage(place)
-        self._read_billing(chunk)
-        return [event for choice in chunk.list("choices") for event in self._apply_choice(choice)]
+        choices = chunk.list("choices")
+        # Vercel AI Gateway reports the bill in the delta or the message.
+        places = [chunk, *(choice.inner(name) for choice in choices for name in ("delta", "message"))]
+        metadata = next((value for place in places if (value := place.raw.get("provider_metadata"))), None)
+        self._read_billing(chunk, metadata, self._id)
+        return [event for choice in choices for event in self._apply_choice(choice)]
 
     def apply_body(self, body: Fields) -> list[Event]:
-        """Apply a complete response that was received as one JSON body."""
         if not body.list("choices") and not body.raw.get("error"):
             if is_error(body):
                 return self._fail(error_from(body.raw))
             return self._fail(StreamError("The gateway answered with JSON that is not a chat completion."))
-        events = self.apply(body)
+        events = self.apply(body.raw)
         return events if self.is_finished else events + self._finish(self._reason or "stop")
 
     def end(self) -> list[Event]:
@@ -201,14 +181,9 @@ class CompletionState:
         return self._finish(self._reason) if reported else self.close()
 
     def close(self) -> list[Event]:
-        """Return the last events. A response without a finish reason is an error."""
-        if self.is_finished:
-            return []
-        if self._reason is not None:  # only `[DONE]` is missing
+        if self._reason is not None and not self.is_finished:  # only `[DONE]` is missing
             return self._finish(self._reason)
-        if not self.started and self.unknown:
-            return self.interrupt(StreamError("The gateway's answer is not a Chat Completions stream."))
-        return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
+        return super().close()
 
     def interrupt(self, error: BridgeError) -> list[Event]:
         """End the response with an error. Its tool calls are not offered."""
@@ -217,16 +192,6 @@ class CompletionState:
     def _read_usage(self, place: Fields) -> None:
         if place.raw.get("usage"):  # the counts are cumulative
             self._usage = read_usage(place.inner("usage")) or self._usage
-
-    def _read_billing(self, chunk: Fields) -> None:
-        """Read what a chunk says about the bill. Vercel AI Gateway says it in the delta or the message."""
-        choices = chunk.list("choices")
-        places = [chunk, *(choice.inner(name) for choice in choices for name in ("delta", "message"))]
-        metadata = next((value for place in places if (value := place.raw.get("provider_metadata"))), None)
-        usage, provider = chunk.raw.get("usage"), chunk.raw.get("provider")
-        billing = read_billing(metadata, usage, provider=provider, response_id=self._id)
-        if billing is not None:
-            self.billing = billing if self.billing is None else self.billing | billing
 
     def _apply_choice(self, choice: Fields) -> list[Event]:
         if self.is_finished:
@@ -285,12 +250,7 @@ class CompletionState:
         if not url.startswith("data:"):
             return [File("image/*", url=url)]
         label, _, encoded = url.removeprefix("data:").partition(";base64,")
-        try:
-            data = b64decode(encoded)
-        except (binascii.Error, ValueError):
-            self._errors.append(StreamError("The gateway sent an image that is not valid base64."))
-            return []
-        return [File(detect_mime(data, label), data)]
+        return decode_image(encoded, label, self._errors)
 
     def _emit_source(self, citation: Fields) -> list[Event]:
         url = citation.text("url") or ""

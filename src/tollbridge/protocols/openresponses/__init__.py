@@ -5,7 +5,8 @@ requests  messages to request bodies
 stream    response bytes to events
 items     the state of the output items while they are streamed; used by `stream`
 schema    request bodies as a server validates them
-server    a caller's request body to a `ChatRequest`; events to a stream or to one response
+caller    a caller's request body to a `ChatRequest`
+answer    events to a stream or to one response
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ OPENRESPONSES = Protocol(
     feature_headers=("openai-beta",),
     is_examined=True,
     recognize=_recognize,
-    any_endpoint=Lazy("tollbridge.protocols.openresponses.stream:decode_any_endpoint"),
+    any_endpoint=Lazy("tollbridge.protocols.openresponses.stream:AnyEndpointDecoder"),
     advice={"protocol": "Check that --base-url is an OpenResponses server; the URL usually ends in /v1."},
     caller=Lazy("tollbridge.protocols.openresponses.caller:CALLER"),
 )

@@ -11,7 +11,6 @@ announced.
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -50,17 +49,14 @@ PartKey = tuple[str, int]
 ItemKey = tuple[ItemKind, str | None, str | None]
 
 
-class EmittedText:
+class EmittedText(msgspec.Struct, eq=False, gc=False):
     """The length and checksum of emitted text, to find what a later copy of the text adds.
 
     The text itself is not stored, so memory use does not grow with the response.
     """
 
-    __slots__ = ("checksum", "length")
-
-    def __init__(self, length: int = 0, checksum: int = 0) -> None:
-        self.length = length
-        self.checksum = checksum
+    length: int = 0
+    checksum: int = 0
 
     def copy(self) -> EmittedText:
         return EmittedText(self.length, self.checksum)
@@ -86,43 +82,24 @@ def _checksum(text: str, start: int = 0) -> int:
     return crc32(text.encode("utf-8", "surrogatepass"), start)
 
 
-class Item:
+class Item(msgspec.Struct, eq=False):
     """One output item: a message, reasoning or a tool call."""
 
-    __slots__ = (
-        "arguments",
-        "call_id",
-        "closed",
-        "custom",
-        "done",
-        "emitted",
-        "emitted_before",
-        "final_arguments",
-        "has_unnumbered_text",
-        "id",
-        "index",
-        "kind",
-        "name",
-        "parts",
-        "signatures",
-    )
-
-    def __init__(self, kind: ItemKind, index: int | None, id: str | None) -> None:
-        self.kind = kind
-        self.index = index
-        self.id = id
-        self.emitted = EmittedText()
-        self.parts: dict[PartKey, EmittedText] = {}
-        self.emitted_before: dict[PartKey, EmittedText] = {}  # text of the item when each part began
-        self.has_unnumbered_text = False  # there was text in an event without a part index
-        self.call_id: str | None = None
-        self.name: str | None = None
-        self.custom = False  # the input of the tool is text, not JSON
-        self.arguments: list[str] = []  # from deltas
-        self.final_arguments: str | None = None  # from the `.done` event
-        self.signatures: dict[str, object] | None = None  # `wire.CALL_SIGNATURES` of the call
-        self.done = False  # whether its `output_item.done` was received
-        self.closed = False  # whether it is complete
+    kind: ItemKind
+    index: int | None
+    id: str | None
+    emitted: EmittedText = msgspec.field(default_factory=EmittedText)
+    parts: dict[PartKey, EmittedText] = {}
+    emitted_before: dict[PartKey, EmittedText] = {}  # text of the item when each part began
+    has_unnumbered_text: bool = False  # there was text in an event without a part index
+    call_id: str | None = None
+    name: str | None = None
+    custom: bool = False  # the input of the tool is text, not JSON
+    arguments: list[str] = []  # from deltas
+    final_arguments: str | None = None  # from the `.done` event
+    signatures: dict[str, object] | None = None  # `wire.CALL_SIGNATURES` of the call
+    done: bool = False  # whether its `output_item.done` was received
+    closed: bool = False  # whether it is complete
 
     @property
     def is_unidentified(self) -> bool:
@@ -549,11 +526,7 @@ class CallEmitter:
                 return [ToolCall(call_id, name, value, metadata=item.signatures)]
         if not text and name:
             return [ToolCall(call_id, name, {}, metadata=item.signatures)]
-        problem = (
-            f"the tool {name} with arguments that are not a JSON object" if name else "a tool without a name"
-        )
-        message = f"The model called {problem}. Ask it to try again."
-        self._errors.append(BrokenCall(message, calls=(call_id,)))
+        self._errors.append(broken_call(call_id, name))
         return [ToolCall(call_id, name, text, offered=False, metadata=item.signatures)]
 
     def _emit_withheld(self, item: Item, arguments: str | None) -> list[Event]:
@@ -568,6 +541,14 @@ class CallEmitter:
 
     def _call_id(self, item: Item) -> str:
         return item.call_id or item.id or f"call_{len(self._emitted_ids) + 1}"
+
+
+def broken_call(call_id: str, name: str) -> BrokenCall:
+    """Return the error of a call without a name, or with arguments that are not a JSON object."""
+    problem = (
+        f"the tool {name} with arguments that are not a JSON object" if name else "a tool without a name"
+    )
+    return BrokenCall(f"The model called {problem}. Ask it to try again.", calls=(call_id,))
 
 
 def _is_complete(item: Item, text: str | None, ending: str | None) -> bool:
@@ -609,13 +590,8 @@ class MediaEmitter:
         if not encoded or name in self._files:
             return []
         self._files.add(name)
-        try:
-            data = b64decode(encoded.partition(";base64,")[2] or encoded)
-        except (binascii.Error, ValueError):
-            self._errors.append(StreamError("The gateway sent an image that is not valid base64."))
-            return []
         label = f"image/{item.text('output_format') or 'png'}"
-        return [File(detect_mime(data, label), data)]
+        return decode_image(encoded.partition(";base64,")[2] or encoded, label, self._errors)
 
     def emit_sources(self, parts: list[Fields]) -> list[Event]:
         annotations = (annotation for part in parts for annotation in part.list("annotations"))
@@ -631,3 +607,13 @@ class MediaEmitter:
         if url:
             return [Source("url", url=url, title=title)]
         return [Source("document", id=file_id, title=title or filename, filename=filename)]
+
+
+def decode_image(encoded: str, label: str, errors: list[BridgeError]) -> list[Event]:
+    """Return an image in base64. If it is invalid, an error is added to `errors`."""
+    try:
+        data = b64decode(encoded)
+    except ValueError:
+        errors.append(StreamError("The gateway sent an image that is not valid base64."))
+        return []
+    return [File(detect_mime(data, label), data)]

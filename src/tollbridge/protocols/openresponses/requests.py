@@ -70,8 +70,8 @@ def encode_request(request: ChatRequest) -> Json:
         # Every request contains the full history, so the server does not need to store anything.
         "store": False,
     }
-    reasoning = _omit_none(effort=request.reasoning_effort, summary=request.reasoning_summary)
-    body |= _omit_none(
+    reasoning = omit_none(effort=request.reasoning_effort, summary=request.reasoning_summary)
+    body |= omit_none(
         max_output_tokens=request.max_output_tokens,
         temperature=request.temperature,
         top_p=request.top_p,
@@ -85,7 +85,7 @@ def encode_request(request: ChatRequest) -> Json:
     )
     if request.tools:
         body["tools"] = [_encode_tool(tool) for tool in request.tools]
-        body |= _omit_none(
+        body |= omit_none(
             tool_choice=_encode_tool_choice(request), parallel_tool_calls=request.parallel_tool_calls
         )
         if quirks.tools_as == "nested":
@@ -181,14 +181,18 @@ def _encode_data(part: DataPart) -> Json:
     mime = detect_mime(part.data, part.mime)
     if is_text(mime):
         return _encode_text(part.data.decode("utf-8", "replace"))
-    url = f"data:{mime};base64,{b64encode(part.data).decode()}"
     if mime.startswith("image/"):
-        return {"type": "input_image", "image_url": url, "detail": "auto"}
-    return {"type": "input_file", "filename": part.name or _default_filename(mime), "file_data": url}
+        return {"type": "input_image", "image_url": data_url(part, mime), "detail": "auto"}
+    return {"type": "input_file", **encode_file(part, mime)}
 
 
-def _default_filename(mime: str) -> str:
-    return f"file.{mime.rpartition('/')[2].partition('+')[0] or 'bin'}"
+def data_url(part: DataPart, mime: str) -> str:
+    return f"data:{mime};base64,{b64encode(part.data).decode()}"
+
+
+def encode_file(part: DataPart, mime: str) -> Json:
+    filename = part.name or f"file.{mime.rpartition('/')[2].partition('+')[0] or 'bin'}"
+    return {"filename": filename, "file_data": data_url(part, mime)}
 
 
 def _encode_reasoning(part: ThinkingPart, quirks: Quirks) -> list[Json]:
@@ -252,7 +256,7 @@ def _encode_result(part: ToolResultPart) -> Json:
 
 def _encode_system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
     system = [message for message in messages if message.role is Role.SYSTEM]
-    texts = [[text for text in map(_extract_text, message.parts) if text] for message in system]
+    texts = [[text for text in map(extract_text, message.parts) if text] for message in system]
     prompt = "\n\n".join("\n".join(lines) for lines in texts if lines)
     content = [prompt] if len(prompt) <= MAX_TEXT else [line for lines in texts for line in lines]
     # For servers that only accept user messages, the history contains no system message here.
@@ -260,21 +264,23 @@ def _encode_system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
     return [_message_item(role, [_encode_text(text) for text in content], quirks)] if prompt else []
 
 
-def _extract_text(part: Part) -> str:
-    encoded: Json = {}
+def extract_text(part: Part) -> str:
+    """Return the text of a part of a system message.
+
+    Raises:
+        RequestError: The part is neither text nor a text file.
+    """
     if isinstance(part, TextPart):
-        encoded = _encode_text(part.text)
-    elif isinstance(part, DataPart):
-        encoded = _encode_data(part)
-    if encoded.get("type") != "input_text":
-        content_type = part.mime if isinstance(part, DataPart) else type(part).__name__
-        raise RequestError(f"A system message can only contain text; {content_type} cannot be sent in it.")
-    return str(encoded["text"])
+        return part.text
+    if isinstance(part, DataPart) and is_text(detect_mime(part.data, part.mime)):
+        return part.data.decode("utf-8", "replace")
+    content_type = part.mime if isinstance(part, DataPart) else type(part).__name__
+    raise RequestError(f"A system message can only contain text; {content_type} cannot be sent in it.")
 
 
 def _encode_tool(tool: Tool) -> Json:
     # OpenAI's default for `strict` is true, and the schemas of editors do not follow its rules.
-    description = _omit_none(description=tool.description or None)
+    description = omit_none(description=tool.description or None)
     parameters = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
     return {"type": "function", "name": tool.name, **description, "parameters": parameters, "strict": False}
 
@@ -304,10 +310,10 @@ def _encode_format(request: ChatRequest) -> Json | None:
     output_format = request.output_format
     if output_format is None:
         return None
-    options = _omit_none(description=output_format.description, strict=output_format.strict)
+    options = omit_none(description=output_format.description, strict=output_format.strict)
     schema: Mapping[str, Any] = output_format.schema
     return {"format": {"type": "json_schema", "name": output_format.name, **options, "schema": schema}}
 
 
-def _omit_none(**fields: Any) -> Json:
+def omit_none(**fields: Any) -> Json:
     return {name: value for name, value in fields.items() if value is not None}

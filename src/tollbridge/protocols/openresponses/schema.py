@@ -249,12 +249,9 @@ SPECIFIED_MESSAGES: dict[str, type[Shape]] = {
 }
 # The input items that the lenient reader accepts, by `type`.
 ITEMS: dict[str, type[Shape]] = {
+    **SPECIFIED_ITEMS,
     "message": AssistantMessageItem,
     "function_call": LimitedFunctionCallItem,
-    "function_call_output": FunctionCallOutputItem,
-    "reasoning": ReasoningItem,
-    "compaction": CompactionItem,
-    "item_reference": ItemReference,
     "image_generation_call": ImageGenerationItem,
 }
 

@@ -6,11 +6,9 @@ converts the parsed wire events to our events. Consecutive deltas of one network
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter
 from typing import Literal, assert_never
 
-from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.openresponses import wire
 from tollbridge.protocols.openresponses.items import (
@@ -24,10 +22,10 @@ from tollbridge.protocols.openresponses.items import (
     TextEmitter,
     TextEvent,
 )
-from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
-from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, EventGuard
-from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
-from tollbridge.types.events import Billing, Data, Event, Failed, Finished, FinishReason, Usage
+from tollbridge.protocols.sse import FRAME_LIMIT
+from tollbridge.protocols.stream import DecoderState, DeltaDecoder, DeltaReader
+from tollbridge.types.errors import BridgeError, ServerFailed, StreamError
+from tollbridge.types.events import Data, Event, Failed, Finished, FinishReason, Usage
 from tollbridge.types.text import Fields
 
 # Finish reasons of an incomplete response.
@@ -50,22 +48,13 @@ STATUSES = {*ENDINGS, "failed"}
 REASONING_PARTS = frozenset({"reasoning", "reasoning_text", "summary_text"})
 
 
-class ResponseState:
-    """The state of one response: applies wire events and returns events.
+class ResponseState(DecoderState):
+    """The state of one response."""
 
-    Attributes:
-        is_finished: Whether the response has ended. After that, no more events are returned.
-        unknown: The number of wire events of unknown types, by type.
-        guard: Skips events and items that cannot be decoded.
-        billing: What the gateway has said about the bill so far.
-    """
+    title = "an OpenResponses"
 
     def __init__(self) -> None:
-        self.is_finished = False
-        self.unknown = UnknownNames()
-        self.guard = EventGuard(self.unknown)
-        self.billing: Billing | None = None
-        self._has_known_events = False  # whether an event of a known type was received
+        super().__init__()
         self._items = Items()
         self._texts = TextEmitter()
         self._item_errors: list[BridgeError] = []  # invalid calls and images, emitted after everything else
@@ -83,7 +72,7 @@ class ResponseState:
         text: str,
     ) -> list[Event]:
         """Apply a piece of text, reasoning or arguments."""
-        self._has_known_events = True
+        self.has_known_events = True
         if kind == "arguments":
             self._items.resolve("call", index, item_id).arguments.append(text)
             return []
@@ -93,21 +82,18 @@ class ResponseState:
         events = self._texts.emit(kind, item, part, text)
         return self._calls.delay_calls(events, last=False) if self._calls.has_delayed_calls else events
 
-    def apply(self, event: Fields) -> list[Event]:
-        """Apply a wire event of any type. An event that cannot be decoded is skipped."""
-        if self.is_finished:
-            return []
-        try:
-            return self._calls.delay_calls(self._apply(event), last=self.is_finished)
-        except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            self.guard.skip(event.text("type"), error)
-            if wire.classify_event(event) not in ("ended", "error"):
-                return []
+    def _skip(self, event: Fields, error: Exception) -> list[Event]:
+        events = super()._skip(event, error)
+        if wire.classify_event(event) not in ("ended", "error"):
+            return events
         return self.interrupt(StreamError("The end of the gateway's answer could not be decoded."))
 
-    def _apply(self, event: Fields) -> list[Event]:
+    def _apply(self, event: Fields, _name: bytes) -> list[Event]:
+        return self._calls.delay_calls(self._apply_kind(event), last=self.is_finished)
+
+    def _apply_kind(self, event: Fields) -> list[Event]:
         kind = wire.classify_event(event)
-        self._has_known_events = self._has_known_events or kind is not None
+        self.has_known_events = self.has_known_events or kind is not None
         index, item_id = event.number("output_index"), event.text("item_id") or event.text("id")
         match kind:
             case "text" | "arguments":
@@ -151,7 +137,8 @@ class ResponseState:
                 return []
             case "ignored":
                 if "response" in event:
-                    self._read_billing(event.inner("response"))
+                    response = event.inner("response")
+                    self._read_billing(response, response.raw.get("provider_metadata"), response.text("id"))
                 return []
             case None:
                 self.unknown.record(event.text("type") or "no type")
@@ -159,21 +146,11 @@ class ResponseState:
             case _:
                 assert_never(kind)
 
-    def close(self) -> list[Event]:
-        """Return the last events. A response without a terminal event is an error."""
-        if self.is_finished:
-            return []
-        if self.unknown and not self._has_known_events:
-            return self.interrupt(StreamError("The gateway's answer is not an OpenResponses stream."))
-        return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
-
     def interrupt(self, error: BridgeError) -> list[Event]:
-        """End the response with an error, because the stream ended or is invalid."""
         events = self._finish_open_calls() + self._fail(self._unexplained_error or error)
         return self._calls.delay_calls(events, last=True)
 
     def apply_body(self, body: Fields) -> list[Event]:
-        """Apply a complete response that was received as one JSON body."""
         if "output" not in body and "status" not in body:
             error = (
                 error_from(body.raw)
@@ -241,7 +218,7 @@ class ResponseState:
         if event_status == "failed" or status not in STATUSES:
             status = event_status if event_status in STATUSES else "completed"
         usage = wire.read_usage(response.inner("usage"), response.inner("tool_usage"))
-        self._read_billing(response)
+        self._read_billing(response, response.raw.get("provider_metadata"), response.text("id"))
         if status == "failed" or (response.raw.get("error") and status != "cancelled"):
             payload = response.raw.get("error")
             error = error_from(payload) if payload else None
@@ -272,14 +249,6 @@ class ResponseState:
             )
         )
         return events + [Failed(error) for error in self._item_errors]
-
-    def _read_billing(self, response: Fields) -> None:
-        fields = response.raw
-        metadata, usage = fields.get("provider_metadata"), fields.get("usage")
-        provider, response_id = fields.get("provider"), fields.get("id")
-        billing = read_billing(metadata, usage, provider=provider, response_id=response_id)
-        if billing is not None:
-            self.billing = billing if self.billing is None else self.billing | billing
 
     def _apply_output(self, response: Fields, ending: str) -> list[Event]:
         """Return events for the content of the final response that was not emitted before."""
@@ -322,10 +291,6 @@ class ResponseState:
         return [Failed(failure) for failure in (*self._item_errors, error)]
 
 
-# A run: consecutive deltas of one part, which have these attributes in common. Comparing one at a time is
-# faster than comparing tuples.
-_RUN_ATTRIBUTES = (type, attrgetter("output_index"), attrgetter("item_id"), attrgetter("part"))
-_get_text = attrgetter("delta")
 _KINDS: dict[type[wire.Delta], TextEvent | Literal["arguments"]] = {
     wire.TextDelta: "text",
     wire.ReasoningDelta: "reasoning",
@@ -335,76 +300,34 @@ _KINDS: dict[type[wire.Delta], TextEvent | Literal["arguments"]] = {
 }
 
 
-class StreamDecoder(BaseDecoder[ResponseState]):
-    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
+class StreamDecoder(DeltaDecoder[ResponseState]):
+    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises."""
 
-    Args:
-        limit: The maximum size of a frame or of a JSON body, in bytes.
-        other_endpoints: Whether to accept the JSON body of a model list or of a token count, too.
-    """
+    deltas = DeltaReader(
+        wire.read_delta,
+        attrgetter("delta"),
+        (type, attrgetter("output_index"), attrgetter("item_id"), attrgetter("part")),
+    )
 
-    def __init__(self, limit: int = FRAME_LIMIT, *, other_endpoints: bool = False) -> None:
+    def __init__(self, limit: int = FRAME_LIMIT) -> None:
         super().__init__(ResponseState(), limit)
-        self._other_endpoints = other_endpoints
+
+    def _apply_delta(self, delta: wire.Delta, text: str) -> list[Event]:
+        kind = _KINDS[type(delta)]
+        return self._state.apply_delta(kind, delta.output_index, delta.item_id, delta.part, text)
+
+
+class AnyEndpointDecoder(StreamDecoder):
+    """A decoder that also accepts the JSON body of a model list or of a token count."""
 
     def _apply_body(self, body: Fields) -> list[Event]:
-        events = _decode_other_endpoint(body) if self._other_endpoints else []
-        self._state.is_finished = bool(events)
-        return events or super()._apply_body(body)
-
-    def _decode_run(self, payloads: list[bytes]) -> list[Event] | None:
-        """Decode a block that contains only deltas of one item."""
-        try:
-            deltas = list(map(wire.read_delta, payloads))
-        except DELTA_ERRORS:
-            return None
-        if any(len(set(map(get, deltas))) != 1 for get in _RUN_ATTRIBUTES):
-            return None
-        return self._emit_run(deltas)
-
-    def _decode_frames(self, frames: list[Frame]) -> list[Event]:
-        """Decode any frames. Consecutive deltas of one part become one event."""
-        events: list[Event] = []
-        run: list[wire.Delta] = []
-        for name, data in frames:
-            try:
-                delta = wire.read_delta(data)
-            except DELTA_ERRORS:
-                events += self._emit_run(run)
-                events += self._decode_frame(name, data)
-                if self._state.is_finished:
-                    break
-                continue
-            if run and any(get(delta) != get(run[0]) for get in _RUN_ATTRIBUTES):
-                events += self._emit_run(run)
-            run.append(delta)
-        return events + self._emit_run(run)
-
-    def _emit_run(self, run: list[wire.Delta]) -> list[Event]:
-        """Join the deltas of a run, and clear the list."""
-        if not run:
-            return []
-        self._has_frames = True
-        first, text = run[0], "".join(map(_get_text, run))
-        run.clear()
-        try:
-            return self._state.apply_delta(
-                _KINDS[type(first)], first.output_index, first.item_id, first.part, text
-            )
-        except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            self._state.guard.skip("delta", error)
-            return []
-
-
-def _decode_other_endpoint(body: Fields) -> list[Event]:
-    """Decode the response of the model list or of the token count; return no events for other bodies."""
-    match body.text("object"):
-        case "list":
-            return [Data("models", [model.text("id") for model in body.list("data")]), Finished("stop")]
-        case "response.input_tokens":
-            return [Finished("stop", usage=wire.read_usage(body))]
-        case _:
-            return []
-
-
-decode_any_endpoint = partial(StreamDecoder, other_endpoints=True)
+        match body.text("object"):
+            case "list":
+                models = [model.text("id") for model in body.list("data")]
+                events: list[Event] = [Data("models", models), Finished("stop")]
+            case "response.input_tokens":
+                events = [Finished("stop", usage=wire.read_usage(body))]
+            case _:
+                return super()._apply_body(body)
+        self._state.is_finished = True
+        return events
