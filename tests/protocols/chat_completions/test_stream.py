@@ -25,8 +25,8 @@ from tests.protocols.chat_completions.chunks import (
 from tests.recorded_streams import events_of
 
 from tollbridge.protocols.chat_completions.stream import StreamDecoder
+from tollbridge.protocols.chat_completions.wire import read_usage
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.protocols.openresponses.wire import read_usage
 from tollbridge.types.errors import Disconnected, Overloaded, RateLimited, ServerFailed, StreamError
 from tollbridge.types.events import (
     Event,

@@ -12,15 +12,10 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from tollbridge.protocols.chat_completions import wire
-from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json
+from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
 from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.openresponses.items import CallEmitter, Item, decode_image
-from tollbridge.protocols.openresponses.wire import (
-    encode_arguments,
-    is_error,
-    read_call_signatures,
-    read_usage,
-)
+from tollbridge.protocols.openresponses.wire import encode_arguments, is_error, read_call_signatures
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame
 from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, DecoderState
 from tollbridge.types.errors import BridgeError, ServerFailed, StreamError

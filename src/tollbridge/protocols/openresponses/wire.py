@@ -187,44 +187,33 @@ def join_texts(parts: Iterable[Fields]) -> str:
     return "".join(part.text("text") or part.text("refusal") or "" for part in parts)
 
 
+# Names for the input tokens that were written to the prompt cache; those of Anthropic's API are passed on by
+# some gateways.
+_CACHE_WRITES = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
+
+
 def read_usage(usage: Fields, tool_usage: Fields | None = None) -> Usage | None:
     """Return the reported usage, or `None` if there is none or all counts are zero (not counted).
-
-    Chat Completions has other names for the same counts, and some servers use its names here. Cached tokens
-    and cache writes have a different name on nearly every server. Some servers do not include reasoning
-    tokens in the output tokens, only in the total.
 
     Args:
         usage: The usage of a response.
         tool_usage: The usage of the tools that the provider ran, if reported.
     """
-    details = usage.inner("input_tokens_details") or usage.inner("prompt_tokens_details")
-    output_details = usage.inner("output_tokens_details") or usage.inner("completion_tokens_details")
     input_tokens = _first(usage, "input_tokens", "prompt_tokens")
     output_tokens = _first(usage, "output_tokens", "completion_tokens")
-    total = _first(usage, "total_tokens")
-    input_fields = _merge(usage, details)
-    cached = _first(
-        input_fields,
-        "cached_tokens",  # in the details; Moonshot's is not
-        "prompt_cache_hit_tokens",  # DeepSeek
-        "cache_read_input_tokens",  # Anthropic's name, forwarded by proxies
-        "num_cached_tokens",  # Mistral
-    )
-    written = _first(
-        input_fields,
-        "cache_write_tokens",  # OpenRouter
-        "cache_creation_tokens",  # LiteLLM
-        "cache_creation_input_tokens",  # Anthropic's name
-    )
-    reasoning = _first(_merge(usage, output_details), "reasoning_tokens")
-    if input_tokens is not None and output_tokens is not None:
-        if reasoning and total == input_tokens + output_tokens + reasoning:
-            output_tokens += reasoning
-        total = input_tokens + output_tokens if total is None else total
+    total = token_count(usage.number("total_tokens"))
+    if total is None and input_tokens is not None and output_tokens is not None:
+        total = input_tokens + output_tokens
+    input_details = usage.inner("input_tokens_details") or usage.inner("prompt_tokens_details")
+    output_details = usage.inner("output_tokens_details") or usage.inner("completion_tokens_details")
     result = Usage(
-        *(input_tokens, output_tokens, total, cached, reasoning, written),
-        long_cache_write_tokens=read_long_writes(details) or read_long_writes(usage),
+        input_tokens,
+        output_tokens,
+        total,
+        token_count(input_details.number("cached_tokens")),
+        token_count(output_details.number("reasoning_tokens")),
+        _first(Fields({**usage.raw, **input_details.raw}), *_CACHE_WRITES),
+        read_long_writes(input_details) or read_long_writes(usage),
         web_searches=read_searches(usage, tool_usage),
     )
     return result if result.known else None
@@ -259,14 +248,8 @@ def read_searches(usage: Fields, tool_usage: Fields | None = None) -> int | None
     return searches
 
 
-def _merge(usage: Fields, details: Fields) -> Fields:
-    return Fields({**usage.raw, **{name: value for name, value in details.raw.items() if value is not None}})
-
-
 def _first(fields: Fields, *names: str) -> int | None:
-    """Return the first count that is not 0: some servers send 0 under the names that they do not use."""
-    counts = [count for name in names if (count := token_count(fields.number(name))) is not None]
-    return next(filter(None, counts), 0 if counts else None)
+    return next((n for name in names if (n := token_count(fields.number(name))) is not None), None)
 
 
 def has_error_message(event: Fields) -> bool:
