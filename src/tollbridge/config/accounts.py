@@ -23,15 +23,11 @@ def resolve_account(loaded: LoadedSettings) -> Account:
             configured, or if there are several accounts and none is selected.
     """
     settings = loaded.settings
-    if settings.base_url and settings.account:
-        if loaded.rank("base_url") == loaded.rank("account"):
-            raise SettingsUnusable(
-                f"{loaded.origin('base_url')} and {loaded.origin('account')} conflict. Remove one of them."
-            )
-        use_base_url = loaded.outranks("base_url", "account")
-    else:
-        use_base_url = bool(settings.base_url)
-    if use_base_url and settings.base_url:
+    if settings.base_url and settings.account and loaded.rank("base_url") == loaded.rank("account"):
+        raise SettingsUnusable(
+            f"{loaded.origin('base_url')} and {loaded.origin('account')} conflict. Remove one of them."
+        )
+    if settings.base_url and (not settings.account or loaded.outranks("base_url", "account")):
         gateway = AccountSettings(base_url=settings.base_url, headers=_gateway_headers(loaded))
         return _complete_account(loaded, DEFAULT_ACCOUNT, gateway)
     name = settings.account or _default_account_name(loaded)

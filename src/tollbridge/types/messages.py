@@ -166,7 +166,7 @@ class OutputFormat(msgspec.Struct, frozen=True):
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for one answer. Fields that are `None` or empty are not sent.
 
-    `messages` and `tools` can be any iterable (list, tuple); they are stored as tuples.
+    `messages` and `tools` can be lists or any other iterables; they are stored as tuples.
 
     Attributes:
         extra: Protocol fields that this type does not name (`providerOptions`, `service_tier`…), sent as they
@@ -185,8 +185,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str
-    messages: tuple[Message, ...]
-    tools: tuple[Tool, ...] = ()
+    messages: Sequence[Message]
+    tools: Sequence[Tool] = ()
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
@@ -202,31 +202,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str | None = None
     reasons: bool = False
     quirks: Quirks | None = None
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            *,
-            model: str,
-            messages: Iterable[Message],
-            tools: Iterable[Tool] = (),
-            tool_choice: ToolChoice | None = None,
-            parallel_tool_calls: bool | None = None,
-            reasoning_effort: str | None = None,
-            reasoning_summary: str | None = None,
-            max_output_tokens: int | None = None,
-            temperature: float | None = None,
-            top_p: float | None = None,
-            output_format: OutputFormat | None = None,
-            metadata: Mapping[str, str] | None = None,
-            extra: Mapping[str, Any] | None = None,
-            cache_points: Mapping[str, Mapping[str, Any]] | None = None,
-            cache_prompt: bool = False,
-            conversation: str | None = None,
-            reasons: bool = False,
-            quirks: Quirks | None = None,
-        ) -> None: ...
 
     def asks_for(self, field: str) -> bool:
         """Return whether prompt caching is requested by this field."""
