@@ -263,10 +263,7 @@ def _end_response(response: aiohttp.ClientResponse) -> None:
 class HttpClient:
     """Sends requests. Leaving the `async with` block of a response closes its connection.
 
-    Args:
-        timeouts: The timeouts of every request.
-        proxy: The URL of a proxy. By default the environment's proxies are used.
-        allow_http: Whether to allow plain http to other machines.
+    By default the environment's proxies are used. `allow_http` allows plain http to other machines.
     """
 
     def __init__(
@@ -341,8 +338,21 @@ class HttpClient:
         deadline: float | None,
     ) -> aiohttp.ClientResponse:
         """Send a request, follow its redirects, and return the response."""
+        connect, idle = self._timeouts.connect, self._timeouts.idle
         for _ in range(REDIRECT_LIMIT + 1):
-            response = await self._request(method, url, headers, body, deadline)
+            # At least 1 ms: 0 would be no limit.
+            remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
+            with _translate_errors(url, self._timeouts):
+                async with self._failing_when_closed():
+                    response = await self._get_session().request(
+                        method,
+                        url,
+                        headers=headers,
+                        data=body,
+                        allow_redirects=False,
+                        timeout=aiohttp.ClientTimeout(total=remaining, connect=connect, sock_read=idle),
+                        proxy=self._proxy_for(url),
+                    )
             if response.status not in _REDIRECTS:
                 return response
             _end_response(response)
@@ -350,29 +360,6 @@ class HttpClient:
         raise _mark_permanent(
             NetworkFailed(f"{url.host} redirected the request more than {REDIRECT_LIMIT} times.")
         )
-
-    async def _request(
-        self,
-        method: str,
-        url: URL,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        deadline: float | None,
-    ) -> aiohttp.ClientResponse:
-        connect, idle = self._timeouts.connect, self._timeouts.idle
-        # At least 1 ms: 0 would be no limit.
-        remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
-        with _translate_errors(url, self._timeouts):
-            async with self._failing_when_closed():
-                return await self._get_session().request(
-                    method,
-                    url,
-                    headers=headers,
-                    data=body,
-                    allow_redirects=False,
-                    timeout=aiohttp.ClientTimeout(total=remaining, connect=connect, sock_read=idle),
-                    proxy=self._proxy_for(url),
-                )
 
     async def sleep(self, seconds: float) -> None:
         """Wait, for example between two attempts.

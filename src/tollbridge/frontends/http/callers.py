@@ -40,9 +40,7 @@ _ID_LIMIT = 200  # characters
 def find_conversation(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
     """Return the id of the conversation that a request belongs to; `None` if the caller does not say.
 
-    Args:
-        body: The body, or only its fields `prompt_cache_key` and `metadata`.
-        headers: The headers.
+    Of the body, only the fields `prompt_cache_key` and `metadata` are read.
     """
     candidates = (
         body.get("prompt_cache_key"),
