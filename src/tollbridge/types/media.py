@@ -11,6 +11,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2s
 
 # The bytes at certain offsets that identify a format. BMP needs a second test: many texts begin with "BM".
@@ -115,9 +116,6 @@ def detect_mime(data: bytes, label: str) -> str:
     return sniff(data) or bare
 
 
-# --- Image sizes ---
-
-
 def image_size(data: bytes) -> tuple[int, int] | None:
     """Return the width and height of a PNG, JPEG, GIF, WebP or BMP image, or `None` if it cannot be read."""
     try:
@@ -130,21 +128,14 @@ def image_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _png_size(data: bytes) -> tuple[int, int]:
-    width, height = struct.unpack_from(">II", data, 16)
-    return width, height
-
-
-def _gif_size(data: bytes) -> tuple[int, int]:
-    width, height = struct.unpack_from("<HH", data, 6)
+def _unpack_size(layout: str, offset: int, data: bytes) -> tuple[int, int]:
+    width, height = struct.unpack_from(layout, data, offset)
     return width, height
 
 
 def _bmp_size(data: bytes) -> tuple[int, int]:
-    if struct.unpack_from("<I", data, 14)[0] == 12:  # the OS/2 header
-        width, height = struct.unpack_from("<HH", data, 18)
-    else:
-        width, height = struct.unpack_from("<ii", data, 18)
+    is_old = struct.unpack_from("<I", data, 14)[0] == 12  # the OS/2 header
+    width, height = _unpack_size("<HH" if is_old else "<ii", 18, data)
     return width, abs(height)  # negative: the rows are stored from the top down
 
 
@@ -156,7 +147,7 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
         bits = struct.unpack_from("<I", data, 21)[0]
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     if kind == b"WEBPVP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
+        width, height = _unpack_size("<HH", 26, data)
         return width & 0x3FFF, height & 0x3FFF
     return None
 
@@ -184,10 +175,10 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
 
 
 _READERS: tuple[tuple[bytes, Callable[[bytes], tuple[int, int] | None]], ...] = (
-    (b"\x89PNG\r\n\x1a\n", _png_size),
+    (b"\x89PNG\r\n\x1a\n", partial(_unpack_size, ">II", 16)),
     (b"\xff\xd8", _jpeg_size),
-    (b"GIF87a", _gif_size),
-    (b"GIF89a", _gif_size),
+    (b"GIF87a", partial(_unpack_size, "<HH", 6)),
+    (b"GIF89a", partial(_unpack_size, "<HH", 6)),
     (b"RIFF", _webp_size),
     (b"BM", _bmp_size),
 )

@@ -229,7 +229,8 @@ class AnswerService:
                         await response.write(chunk)
             except BridgeError:
                 # The status is sent: an incomplete body tells the caller that the answer is cut.
-                _abort(request)
+                if request.transport is not None:
+                    request.transport.abort()
                 return response
             await response.write_eof()
             return response
@@ -358,13 +359,6 @@ def _passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _json_response(value: object) -> web.Response:
     return web.Response(body=encode_json(value), content_type="application/json")
-
-
-def _abort(request: web.Request) -> None:
-    """Close the connection without the end of the body."""
-    transport = request.transport
-    if transport is not None:
-        transport.abort() if hasattr(transport, "abort") else transport.close()
 
 
 class ReasoningMemory:

@@ -30,8 +30,7 @@ def find_caller(path: str, headers: Mapping[str, str]) -> Caller:
 
 # Where agents say which conversation a request belongs to: Codex, Claude Code, OpenCode and others.
 _SESSION_HEADERS = (
-    *("session_id", "session-id", "conversation_id", "x-claude-code-session-id"),
-    *("x-session-affinity", "x-session-id"),
+    "session_id session-id conversation_id x-claude-code-session-id x-session-affinity x-session-id".split()
 )
 _SESSION_MARK = "_session_"  # in the user id of older versions of Claude Code
 _ID_LIMIT = 200  # characters
