@@ -727,6 +727,7 @@ NOT_READERS: dict[str, str] = {
     "protocols/billing.py:read_billing": "objects of the decoders above",
     "protocols/billing.py:read_billing_headers": "calls parse_cost",
     "protocols/chat_completions/wire.py:read_usage": "an object of StreamDecoder",
+    "protocols/openresponses/items.py:decode_image": "an image of StreamDecoder",
     "protocols/detect.py:Decoder": "a protocol class",
     "protocols/detect.py:GuardedDecoder": "passes everything to the decoders above",
     "protocols/detect.py:detect_by_headers": "compares names",

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tollbridge.local.process import LocalModel
-from tollbridge.local.server import Forwarder
+from tollbridge.local.server import forward_requests
 
 KEY = "key-of-the-server"
 FOREIGN = [
@@ -37,8 +37,8 @@ async def forwarding(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with Forwarder(f"http://127.0.0.1:{runner.addresses[0][1]}", KEY) as forwarder:
-            yield await forwarder.listen(0)
+        async with forward_requests(f"http://127.0.0.1:{runner.addresses[0][1]}", KEY, 0) as address:
+            yield address
     finally:
         await runner.cleanup()
 

@@ -7,7 +7,7 @@ import msgspec
 from tollbridge.config.errors import SettingsUnusable
 from tollbridge.config.loading import RANKS, LoadedSettings, Rank
 from tollbridge.config.names import quote_name
-from tollbridge.config.schema import DEFAULT_ACCOUNT, Account, AccountSettings, Headers
+from tollbridge.config.schema import DEFAULT_ACCOUNT, Account, AccountSettings
 from tollbridge.protocols import DEFAULT_BACKEND
 from tollbridge.types.urls import VERCEL_URL
 
@@ -23,17 +23,12 @@ def resolve_account(loaded: LoadedSettings) -> Account:
             configured, or if there are several accounts and none is selected.
     """
     settings = loaded.settings
-    if settings.base_url and settings.account:
-        if loaded.rank("base_url") == loaded.rank("account"):
-            raise SettingsUnusable(
-                f"{loaded.origin('base_url')} and {loaded.origin('account')} conflict. Remove one of them."
-            )
-        use_base_url = loaded.outranks("base_url", "account")
-    else:
-        use_base_url = bool(settings.base_url)
-    if use_base_url and settings.base_url:
-        gateway = AccountSettings(base_url=settings.base_url, headers=_gateway_headers(loaded))
-        return _complete_account(loaded, DEFAULT_ACCOUNT, gateway)
+    if settings.base_url and settings.account and loaded.rank("base_url") == loaded.rank("account"):
+        raise SettingsUnusable(
+            f"{loaded.origin('base_url')} and {loaded.origin('account')} conflict. Remove one of them."
+        )
+    if settings.base_url and (not settings.account or loaded.outranks("base_url", "account")):
+        return _unnamed_account(loaded, settings.base_url)
     name = settings.account or _default_account_name(loaded)
     return named_account(loaded, name) if name else _vercel_account(loaded)
 
@@ -82,9 +77,21 @@ def _default_account_name(loaded: LoadedSettings) -> str | None:
 
 
 def _vercel_account(loaded: LoadedSettings) -> Account:
-    gateway = AccountSettings(base_url=VERCEL_URL, headers=_gateway_headers(loaded))
-    account = _complete_account(loaded, DEFAULT_ACCOUNT, gateway)
-    return msgspec.structs.replace(account, by_default=True)
+    return msgspec.structs.replace(_unnamed_account(loaded, VERCEL_URL), by_default=True)
+
+
+def _unnamed_account(loaded: LoadedSettings, base_url: str) -> Account:
+    """Return the account for a gateway that the settings name without one.
+
+    A header is not sent to a gateway that another source chose: it may be a secret.
+    """
+    settings, rank = loaded.settings, loaded.rank("base_url")
+    headers = {
+        name: value
+        for name, value in settings.headers.items()
+        if not settings.base_url or _header_rank(loaded, name) == rank
+    }
+    return _complete_account(loaded, DEFAULT_ACCOUNT, AccountSettings(base_url=base_url, headers=headers))
 
 
 def _complete_account(loaded: LoadedSettings, name: str, account: AccountSettings) -> Account:
@@ -101,20 +108,6 @@ def _complete_account(loaded: LoadedSettings, name: str, account: AccountSetting
     headers = {**account.headers, **options}
     base_url = account.base_url.rstrip("/")
     return Account(name, base_url, backend, account.key, headers=headers, auth=account.auth)
-
-
-def _gateway_headers(loaded: LoadedSettings) -> Headers:
-    """Return the headers for a gateway that the settings name without an account.
-
-    A header is not sent to a gateway that another source chose: it may be a secret.
-    """
-    settings = loaded.settings
-    base_url_rank = loaded.rank("base_url")
-    return {
-        name: value
-        for name, value in settings.headers.items()
-        if not settings.base_url or _header_rank(loaded, name) == base_url_rank
-    }
 
 
 def _header_rank(loaded: LoadedSettings, name: str) -> Rank:

@@ -8,22 +8,12 @@ from typing import Any
 
 from tollbridge.config.errors import SettingsUnusable
 
-_BOOLEANS = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
-
 
 def _parse_boolean(text: str) -> bool:
-    if text.lower() not in _BOOLEANS:
+    is_true = text.lower() in ("1", "true", "yes", "on")
+    if not is_true and text.lower() not in ("0", "false", "no", "off"):
         raise ValueError("use 1 or 0")
-    return _BOOLEANS[text.lower()]
+    return is_true
 
 
 def _parse_seconds(text: str) -> float:

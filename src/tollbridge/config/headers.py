@@ -36,10 +36,7 @@ HEADER_ADVICE = 'Name its source instead: { secret = "environment:NAME" }, or "k
 def header_problem(name: str, value: str | SecretHeader, advice: str = HEADER_ADVICE) -> str | None:
     """Return why a header is not valid in the settings, or `None`. The text does not contain the value.
 
-    Args:
-        name: The name of the header.
-        value: Its value, or the source of its value.
-        advice: What to do if the value looks like a key.
+    `advice` says what to do if the value looks like a key.
     """
     if not _HEADER_NAME.fullmatch(name):
         return "not a valid header name"

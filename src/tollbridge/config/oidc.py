@@ -13,13 +13,12 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from tollbridge.config.keys import EXPIRY_MARGIN, OIDC_VARIABLE, Key, is_expired, is_expired_oidc
 from tollbridge.transport.loading import load_http_client
 from tollbridge.types.errors import BridgeError, NotAuthenticated
-from tollbridge.types.text import read_json
+from tollbridge.types.text import Fields, read_json
 
 VERCEL_API = "https://api.vercel.com"
 _REFRESH_ADVICE = "Run `vercel env pull` and load the new token, or set AI_GATEWAY_API_KEY."
@@ -82,8 +81,8 @@ class TokenRefresher:
                 f"The token in {OIDC_VARIABLE} has expired and could not be refreshed: "
                 f"{error.message} {_REFRESH_ADVICE}"
             ) from None
-        token = _read_object(body).get("token") if status < 400 else None
-        if not isinstance(token, str) or not token:
+        token = _read_fields(body).text("token") if status < 400 else None
+        if not token:
             raise NotAuthenticated(
                 f"The token in {OIDC_VARIABLE} has expired, and Vercel did not return a new one "
                 f"(HTTP {status}). {_REFRESH_ADVICE}",
@@ -96,21 +95,18 @@ def find_project(folder: Path) -> tuple[str, str | None] | None:
     """Return the IDs of the Vercel project and its team that a folder, or a parent, is linked to."""
     for candidate in (folder, *folder.parents):
         if project := _read_file(candidate / ".vercel" / "project.json"):
-            project_id = project.get("projectId")
-            team = project.get("orgId")
-            if not isinstance(project_id, str):
-                return None
-            return project_id, team if isinstance(team, str) else None
+            project_id = project.text("projectId")
+            return None if project_id is None else (project_id, project.text("orgId"))
     return None
 
 
 def find_login(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the token of the Vercel CLI, or `None` if it is missing or expired. It is not refreshed."""
     login = _read_file(_vercel_data_folder(environ) / "com.vercel.cli" / "auth.json")
-    token, expires_at = login.get("token"), login.get("expiresAt")
+    expires_at = login.raw.get("expiresAt")
     if isinstance(expires_at, int | float) and expires_at < time.time() + EXPIRY_MARGIN:
         return None
-    return token if isinstance(token, str) and token else None
+    return login.text("token") or None
 
 
 def _vercel_data_folder(environ: Mapping[str, str]) -> Path:
@@ -124,17 +120,16 @@ def _vercel_data_folder(environ: Mapping[str, str]) -> Path:
     return Path.home() / ".local" / "share"
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> Fields:
     try:
-        return _read_object(path.read_bytes())
+        return _read_fields(path.read_bytes())
     except OSError:
-        return {}
+        return Fields(None)
 
 
-def _read_object(data: bytes) -> dict[str, Any]:
+def _read_fields(data: bytes) -> Fields:
     """Read a JSON object; anything else is empty."""
     try:
-        value = read_json(data)
+        return Fields(read_json(data))
     except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        return Fields(None)

@@ -18,15 +18,8 @@ Json = dict[str, Any]
 PROVIDER_OPTIONS = "providerOptions"
 # The parameters that are fields of `ChatRequest`; all others are sent unchanged.
 REQUEST_PARAMETERS = frozenset(
-    {
-        "max_output_tokens",
-        "metadata",
-        "parallel_tool_calls",
-        "reasoning_effort",
-        "reasoning_summary",
-        "temperature",
-        "top_p",
-    }
+    "max_output_tokens metadata parallel_tool_calls reasoning_effort reasoning_summary temperature "
+    "top_p".split()
 )
 _EDITOR_PARAMETERS = frozenset({"model", "messages", "input", "tools", "stream"})
 _REQUEST_TYPES = {field.name: field.type for field in msgspec.structs.fields(ChatRequest)}
@@ -53,10 +46,13 @@ def apply_settings(request: ChatRequest, settings: Settings, base_url: str) -> C
     fields, extra = _model_parameters(settings, request.model)
     missing = {name: value for name, value in fields.items() if getattr(request, name) is None}
     request = msgspec.structs.replace(request, **missing)
-    editor_extra = dict(request.extra or {})
+    editor_extra = request.extra or {}
     extra = {**extra, **editor_extra}
-    editor_options = _require_object(editor_extra.get(PROVIDER_OPTIONS))
-    options = merge_options(provider_options(request, settings, base_url), editor_options)
+    editor_options = editor_extra.get(PROVIDER_OPTIONS)
+    if editor_options is not None and not isinstance(editor_options, Mapping):
+        kind = type(editor_options).__name__
+        raise RequestError(f"{PROVIDER_OPTIONS} must be a JSON object, not {kind}.")
+    options = merge_options(provider_options(request, settings, base_url), editor_options or {})
     if options:
         extra[PROVIDER_OPTIONS] = options
     return msgspec.structs.replace(request, extra=extra or None, cache_prompt=settings.prompt_caching)
@@ -100,11 +96,3 @@ def _model_parameters(settings: Settings, model: str) -> tuple[Json, Json]:
             raise RequestError(f"Invalid parameter {name} for {model}: {error}.")
     fields = {name: value for name, value in parameters.items() if name in REQUEST_PARAMETERS}
     return fields, {name: value for name, value in parameters.items() if name not in REQUEST_PARAMETERS}
-
-
-def _require_object(value: object) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise RequestError(f"{PROVIDER_OPTIONS} must be a JSON object, not {type(value).__name__}.")
-    return value

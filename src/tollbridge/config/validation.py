@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
@@ -105,90 +105,55 @@ def _literal_values(annotation: Any) -> list[str]:
     return [value for argument in get_args(annotation) for value in _literal_values(argument)]
 
 
-def _find_problems(settings: Settings) -> list[Problem]:
-    return [
-        ("base_url", _gateway_url_problem(settings.base_url)),
-        *_header_problems("", settings.headers),
-        ("proxy", _proxy_problem(settings.proxy)),
-        ("record", _record_problem(settings)),
-        *(
-            (f"timeouts.{name}", None if 0 <= seconds < math.inf else "must be a number ≥ 0")
-            for name, seconds in msgspec.structs.asdict(settings.timeouts).items()
-        ),
-        *_budget_problems("budgets", settings.budgets),
-        *(
-            problem
-            for name, account in settings.accounts.items()
-            for problem in _account_problems(name, account)
-        ),
-        *(problem for name, model in settings.models.items() for problem in _model_problems(name, model)),
-    ]
+def _find_problems(settings: Settings) -> Iterator[Problem]:
+    yield "base_url", _gateway_url_problem(settings.base_url)
+    yield from _header_problems("", settings.headers)
+    yield "proxy", _proxy_problem(settings.proxy)
+    yield "record", _record_problem(settings)
+    for name, seconds in msgspec.structs.asdict(settings.timeouts).items():
+        yield f"timeouts.{name}", None if 0 <= seconds < math.inf else "must be a number ≥ 0"
+    yield from _budget_problems("budgets", settings.budgets)
+    for name, account in settings.accounts.items():
+        yield from _account_problems(f"accounts.{quote_name(name)}", account)
+    for name, model in settings.models.items():
+        yield from _model_problems(f"models.{quote_name(name)}", model)
 
 
-def _budget_problems(prefix: str, budgets: BudgetSettings | AccountBudgets) -> list[Problem]:
-    problems: list[Problem] = []
+def _budget_problems(prefix: str, budgets: BudgetSettings | AccountBudgets) -> Iterator[Problem]:
     for name, value in msgspec.structs.asdict(budgets).items():
         if isinstance(value, int | Decimal):
             valid = value.is_finite() and value >= 0 if isinstance(value, Decimal) else value >= 0
-            problems.append((f"{prefix}.{name}", None if valid else "must be a number ≥ 0"))
+            yield f"{prefix}.{name}", None if valid else "must be a number ≥ 0"
         elif isinstance(value, Mapping):
             for account, limits in value.items():
-                problems += _budget_problems(f"{prefix}.{name}.{quote_name(account)}", limits)
-    return problems
+                yield from _budget_problems(f"{prefix}.{name}.{quote_name(account)}", limits)
 
 
-def _account_problems(name: str, account: AccountSettings) -> list[Problem]:
-    key_problem = None
+def _account_problems(prefix: str, account: AccountSettings) -> Iterator[Problem]:
+    yield f"{prefix}.base_url", _gateway_url_problem(account.base_url)
     if not _KEY_SOURCE.fullmatch(account.key):
         # The value may be the key itself, so the message does not repeat it.
-        key_problem = "must be auto, keyring, none or environment:NAME (not the key itself)"
-    prefix = f"accounts.{quote_name(name)}"
-    return [
-        (f"{prefix}.base_url", _gateway_url_problem(account.base_url)),
-        (f"{prefix}.key", key_problem),
-        (f"{prefix}.auth", None if account.auth is None else _auth_problem(account.auth)),
-        *_header_problems(f"{prefix}.", account.headers),
-    ]
+        yield f"{prefix}.key", "must be auto, keyring, none or environment:NAME (not the key itself)"
+    if account.auth is not None and account.auth not in (choices := auth_choices()):
+        yield f"{prefix}.auth", f'invalid value "{account.auth}". Valid values: {", ".join(choices)}'
+    yield from _header_problems(f"{prefix}.", account.headers)
 
 
-def _auth_problem(auth: str) -> str | None:
-    choices = auth_choices()
-    return None if auth in choices else f'invalid value "{auth}". Valid values: {", ".join(choices)}'
+def _header_problems(prefix: str, headers: Headers) -> Iterator[Problem]:
+    for name, value in headers.items():
+        yield f"{prefix}headers.{quote_name(name)}", header_problem(name, value)
 
 
-def _header_problems(prefix: str, headers: Headers) -> list[Problem]:
-    return [
-        (f"{prefix}headers.{quote_name(name)}", header_problem(name, value))
-        for name, value in headers.items()
-    ]
-
-
-def _model_problems(name: str, model: ModelSettings) -> list[Problem]:
-    prefix = f"models.{quote_name(name)}"
-    limits = {
-        "context_window": model.context_window,
-        "max_output_tokens": model.max_output_tokens,
-        "context_size": model.context_size,
-    }
-    objects: dict[str, Any] = {
-        f"{prefix}.parameters": model.parameters,
-        **{
-            f"{prefix}.provider_options.{quote_name(provider)}": options
-            for provider, options in model.provider_options.items()
-        },
-    }
-    return [
-        *(
-            (f"{prefix}.{limit}", "must be greater than 0")
-            for limit, tokens in limits.items()
-            if tokens is not None and tokens < 1
-        ),
-        *((setting, _json_problem(value)) for setting, value in objects.items()),
-        *(
-            (f"{prefix}.parameters.{quote_name(parameter)}", parameter_error(parameter, value))
-            for parameter, value in model.parameters.items()
-        ),
-    ]
+def _model_problems(prefix: str, model: ModelSettings) -> Iterator[Problem]:
+    for name in ("context_window", "max_output_tokens", "context_size"):
+        tokens = getattr(model, name)
+        if tokens is not None and tokens < 1:
+            yield f"{prefix}.{name}", "must be greater than 0"
+    yield f"{prefix}.parameters", _json_problem(model.parameters)
+    for provider, options in model.provider_options.items():
+        yield f"{prefix}.provider_options.{quote_name(provider)}", _json_problem(options)
+    for name, value in model.parameters.items():
+        yield f"{prefix}.parameters.{quote_name(name)}", parameter_error(name, value)
 
 
 def _gateway_url_problem(url: str | None) -> str | None:

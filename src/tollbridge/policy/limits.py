@@ -48,11 +48,8 @@ class OutputLimit(msgspec.Struct, frozen=True):
         """Return how the limit of a request is chosen; `None` if no limit is needed.
 
         Anthropic's own protocol requires a limit. Gateways that send requests for Claude to it add the
-        model's largest limit, which providers reject if it does not fit the window next to the prompt.
-
-        Args:
-            model: The model.
-            find_default: Returns the limit of a model whose own is not known, if the protocol requires one.
+        model's largest limit, which providers reject if it does not fit the window next to the prompt. If the
+        protocol requires a limit, `find_default` returns that of a model whose own is not known.
         """
         if find_default is None and not identify(model.id).is_claude:
             return None
@@ -65,11 +62,8 @@ class OutputLimit(msgspec.Struct, frozen=True):
         """Return the limit for a prompt, or `None` if none should be sent.
 
         A limit that is too low would cut the answer. One that is too high is rejected with the exact numbers,
-        so an estimate does not make it lower than a usual answer needs.
-
-        Args:
-            prompt: The tokens of the prompt, if they were estimated.
-            exact: Whether they are known and not estimated.
+        so an estimate does not make it lower than a usual answer needs. `exact` says that the tokens of the
+        prompt are known and not estimated.
         """
         limit = self.tokens
         if self.window is not None and prompt is not None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from tollbridge.recorder.files import RecordingFile
 from tollbridge.recorder.keys import KeyRedactor, hide_keys
-from tollbridge.recorder.recording import DataLine, Line, PartsLine, write_line
+from tollbridge.recorder.recording import AnyLine, DataLine, PartsLine, write_line
 from tollbridge.recorder.redaction import ContentRedactor, redact_line, redact_lines
 
 
@@ -19,7 +19,7 @@ class RecordingDraft:
 
     def __init__(self, file: RecordingFile) -> None:
         self._file = file
-        self._pending: deque[Line] = deque()
+        self._pending: deque[AnyLine] = deque()
         self._keys: Collection[str] = ()
         self._hides_content = False
         self._key_redactor = KeyRedactor(())
@@ -27,7 +27,7 @@ class RecordingDraft:
         self._redacted_bytes = bytearray()  # bytes of the response that may be written
         self._stopped = False
 
-    def add(self, line: Line) -> None:
+    def add(self, line: AnyLine) -> None:
         self._pending.append(line)
         if isinstance(line, DataLine):
             self._redacted_bytes += self._redact(line.data)
@@ -42,7 +42,7 @@ class RecordingDraft:
         self._key_redactor = KeyRedactor(keys)
         self._content_redactor = ContentRedactor() if self._hides_content else None
 
-    def remove_content(self, lines: Sequence[Line]) -> None:
+    def remove_content(self, lines: Sequence[AnyLine]) -> None:
         """Remove the content from what was written and stop writing, because the model's output has a key."""
         self._stopped = True
         lines = [line for line in lines if not isinstance(line, PartsLine)]

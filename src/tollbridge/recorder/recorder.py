@@ -31,12 +31,8 @@ _DRAFT_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.part")
 class Recorder:
     """Records turns in a folder, and deletes the oldest recordings if the folder exceeds its limits.
 
-    If the folder cannot be written, a warning is logged and turns continue without a recording.
-
-    Args:
-        folder: The folder; it is created with the first recording.
-        redacted: Remove message content from the recordings.
-        limits: The limits of the folder and of each recording.
+    The folder is created with the first recording. If it cannot be written, a warning is logged and turns
+    continue without a recording. With `redacted`, recordings have no message content.
     """
 
     def __init__(self, folder: Path, *, redacted: bool = False, limits: RecorderLimits = LIMITS) -> None:
@@ -53,18 +49,15 @@ class Recorder:
         learned: LearnedQuirks | None = None,
         capabilities: Capabilities | None = None,
     ) -> RecordingWriter:
-        """Start the recording of one turn.
+        """Start the recording of one turn. Returns an observer for it.
 
         Args:
             request: The request of the turn.
             editor_request: The request of the editor, if it has another form.
             keys: Keys to remove from the recording, besides those that are sent with the request.
-            learned: What is known about the server. With this and `capabilities`, a replay can build the same
-                HTTP request again.
+            learned: What is known about the server. With this and the capabilities of the model, a replay can
+                build the same HTTP request again.
             capabilities: The capabilities of the model.
-
-        Returns:
-            An observer for the turn.
         """
         facts = {
             "request": request,

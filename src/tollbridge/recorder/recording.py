@@ -7,7 +7,7 @@ them differ from the names of the classes and attributes here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,22 @@ class Recording(msgspec.Struct, frozen=True):
 
     @property
     def attempts(self) -> list[Attempt]:
-        return group_attempts(self.lines)
+        """The HTTP requests, each with its response."""
+        groups: list[tuple[RequestLine, list[ResponseLine], list[DataLine]]] = []
+        for line in self.lines:
+            match line:
+                case RequestLine():
+                    groups.append((line, [], []))
+                case ResponseLine() if groups:
+                    groups[-1][1].append(line)
+                case DataLine() if groups:
+                    groups[-1][2].append(line)
+                case _:
+                    pass
+        return [
+            Attempt(request, responses[0] if responses else None, tuple(data))
+            for request, responses, data in groups
+        ]
 
     @property
     def parts(self) -> list[Part]:
@@ -188,22 +203,3 @@ def read_recording(path: Path) -> Recording:
             f"{path} was recorded by a newer version of Tollbridge ({start.tollbridge}). Update Tollbridge."
         )
     return Recording(start, tuple(lines))
-
-
-def group_attempts(lines: Iterable[Line]) -> list[Attempt]:
-    """Group the lines by HTTP request."""
-    groups: list[tuple[RequestLine, list[ResponseLine], list[DataLine]]] = []
-    for line in lines:
-        match line:
-            case RequestLine():
-                groups.append((line, [], []))
-            case ResponseLine() if groups:
-                groups[-1][1].append(line)
-            case DataLine() if groups:
-                groups[-1][2].append(line)
-            case _:
-                pass
-    return [
-        Attempt(request, responses[0] if responses else None, tuple(data))
-        for request, responses, data in groups
-    ]

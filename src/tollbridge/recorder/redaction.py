@@ -13,7 +13,7 @@ import msgspec
 
 from tollbridge.protocols import all_protocols
 from tollbridge.recorder.keys import hide_keys
-from tollbridge.recorder.recording import DataLine, EndLine, Line, RecordingStart, RequestLine
+from tollbridge.recorder.recording import AnyLine, DataLine, EndLine, RecordingStart, RequestLine
 from tollbridge.types.text import read_json, write_json
 
 # Strings under these names are secrets: a request may contain a provider's own key.
@@ -47,7 +47,7 @@ _SAFE_HEADERS = frozenset(
 _SAFE_PREFIXES = ("ai-", "x-ratelimit-")
 
 
-def redact_lines(lines: Sequence[Line], keys: Collection[str], *, redacted: bool) -> list[Line]:
+def redact_lines(lines: Sequence[AnyLine], keys: Collection[str], *, redacted: bool) -> list[AnyLine]:
     """Redact all lines of a recording: the keys, and with `redacted` also the content."""
     results = [redact_line(line, keys, redacted=redacted) for line in lines]
     for response in _find_responses(lines):
@@ -62,7 +62,7 @@ def redact_lines(lines: Sequence[Line], keys: Collection[str], *, redacted: bool
     return results
 
 
-def redact_line(line: Line, keys: Collection[str], *, redacted: bool) -> Line:
+def redact_line(line: AnyLine, keys: Collection[str], *, redacted: bool) -> AnyLine:
     """Redact a line. Data lines are returned unchanged: they are redacted together, see `redact_lines`."""
     if isinstance(line, DataLine):
         return line
@@ -70,7 +70,7 @@ def redact_line(line: Line, keys: Collection[str], *, redacted: bool) -> Line:
     return msgspec.convert(_remove_content(line, plain) if redacted else plain, type(line))
 
 
-def _find_responses(lines: Sequence[Line]) -> list[list[tuple[int, DataLine]]]:
+def _find_responses(lines: Sequence[AnyLine]) -> list[list[tuple[int, DataLine]]]:
     """Return the data lines of each response, with their indexes."""
     responses: list[list[tuple[int, DataLine]]] = [[]]
     for index, line in enumerate(lines):
@@ -81,7 +81,7 @@ def _find_responses(lines: Sequence[Line]) -> list[list[tuple[int, DataLine]]]:
     return responses
 
 
-def _remove_content(line: Line, plain: dict[str, Any]) -> dict[str, Any]:
+def _remove_content(line: AnyLine, plain: dict[str, Any]) -> dict[str, Any]:
     """Mask the content in a line, given as the JSON object of the file."""
     match line:
         case RecordingStart():

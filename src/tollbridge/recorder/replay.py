@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,13 +16,12 @@ from tollbridge.compat.memory import CompatMemory
 from tollbridge.protocols import DEFAULT_BACKEND, find_by_stream, find_protocol
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.recorder.recording import (
+    AnyLine,
     Attempt,
-    Line,
     PartsLine,
     Recording,
     RecordingStart,
     RequestLine,
-    group_attempts,
 )
 from tollbridge.recorder.redaction import hide_secrets
 from tollbridge.request_context import RequestContext
@@ -37,8 +37,6 @@ _Value = TypeVar("_Value")
 
 # A difference between a recorded and a current request: the path in the body, and both values as JSON.
 Difference = tuple[str, str | None, str | None]
-
-# --- Replaying ---
 
 
 class Replay:
@@ -66,11 +64,7 @@ async def replay_recording(recording: Recording) -> Replay:
     Raises:
         RequestError: If the recording has no request, or a request that cannot be read.
     """
-    return await _replay_attempts(recording.start, recording.attempts)
-
-
-async def _replay_attempts(start: RecordingStart, attempts: list[Attempt]) -> Replay:
-    replay = Replay()
+    start, attempts, replay = recording.start, recording.attempts, Replay()
     if start.request is None:
         raise RequestError("The recording cannot be replayed: its request was too large to be recorded.")
     request = _convert(start.request, ChatRequest)
@@ -130,7 +124,7 @@ class _RecordedGateway:
         time: The recorded time of the last bytes that were returned.
     """
 
-    def __init__(self, attempts: list[Attempt], differences: list[list[Difference]] | None = None) -> None:
+    def __init__(self, attempts: list[Attempt], differences: list[list[Difference]] | None) -> None:
         self._attempts = list(attempts)
         self._differences = differences
         client = _client_for(attempts[0].request) if attempts else None
@@ -181,35 +175,23 @@ def _raise_failure(events: list[Event]) -> Iterator[list[Event]]:
         raise failure
 
 
-async def replace_parts(lines: Sequence[Line]) -> list[Line]:
+async def replace_parts(lines: Sequence[AnyLine]) -> list[AnyLine]:
     """Replace the parts in redacted lines by those that the redacted responses produce."""
     start = lines[0]
     assert isinstance(start, RecordingStart)  # noqa: S101 - the first line of every recording
     reports: list[tuple[float, tuple[Part, ...]]] = []
     if start.request is not None:
-        reports = (await _replay_attempts(start, group_attempts(lines))).reports
+        reports = (await replay_recording(Recording(start, tuple(lines)))).reports
     *other_lines, end = [line for line in lines if not isinstance(line, PartsLine)]
-    parts: list[Line] = [PartsLine(at, parts) for at, parts in reports]
+    parts: list[AnyLine] = [PartsLine(at, parts) for at, parts in reports]
     # The sort is stable: for lines with the same time, bytes come before the parts that they produce.
     return [*sorted([*other_lines, *parts], key=lambda line: line.at), end]
 
 
-# --- Comparing ---
-
-
 def diff_parts(recorded: Sequence[Part], current: Sequence[Part]) -> list[tuple[int, str | None, str | None]]:
-    """Compare two lists of parts, byte by byte.
-
-    Returns:
-        For each difference the index, the recorded part and the current part, as JSON.
-    """
-    differences: list[tuple[int, str | None, str | None]] = []
-    for index in range(max(len(recorded), len(current))):
-        before = write_json(recorded[index]) if index < len(recorded) else None
-        after = write_json(current[index]) if index < len(current) else None
-        if before != after:
-            differences.append((index, before, after))
-    return differences
+    """Return the differences of two lists of parts: the index, and both parts as JSON."""
+    pairs = zip_longest(map(write_json, recorded), map(write_json, current))
+    return [(index, before, after) for index, (before, after) in enumerate(pairs) if before != after]
 
 
 _MISSING = object()
@@ -250,8 +232,7 @@ def _diff_values(path: str, before: Any, after: Any) -> Iterator[Difference]:
             item_path = f"{path}.{name}" if path else str(name)
             yield from _diff_values(item_path, before.get(name, _MISSING), after.get(name, _MISSING))
     elif isinstance(before, list) and isinstance(after, list):
-        for index in range(max(len(before), len(after))):
-            items = [values[index] if index < len(values) else _MISSING for values in (before, after)]
+        for index, items in enumerate(zip_longest(before, after, fillvalue=_MISSING)):
             yield from _diff_values(f"{path}[{index}]", *items)
     elif before is _MISSING or after is _MISSING or write_json(before) != write_json(after):
         yield path, _to_json(before), _to_json(after)

@@ -18,9 +18,9 @@ from tollbridge.recorder.keys import contains_key
 from tollbridge.recorder.limits import RecorderLimits
 from tollbridge.recorder.recording import (
     FORMAT,
+    AnyLine,
     DataLine,
     EndLine,
-    Line,
     PartsLine,
     RecordingStart,
     RequestLine,
@@ -59,15 +59,7 @@ class RecordingWriter(Observer):
     """Records one turn as its observer.
 
     The recording is written as the turn runs. At the end it is written again if only the complete turn shows
-    what must be removed.
-
-    Args:
-        facts: The facts about the turn in `RecordingStart`, which are converted to plain JSON.
-        file: Where the recording is written.
-        on_finish: Called with the file when the recording is complete.
-        limits: The limits of the recording.
-        redacted: Remove message content.
-        keys: Keys to remove, besides those that are sent with the request.
+    what must be removed. `facts` are those in `RecordingStart`, and are converted to plain JSON.
     """
 
     def __init__(
@@ -87,7 +79,7 @@ class RecordingWriter(Observer):
         self._redacted = redacted
         self._keys = {key for key in keys if key}
         self._start_time = time.monotonic()
-        self._lines: list[Line] = []
+        self._lines: list[AnyLine] = []
         self._recent_text: dict[type[Part], str] = {}  # the end of the text and of the reasoning
         self._request_bytes = 0
         self._response_bytes = 0
@@ -132,20 +124,17 @@ class RecordingWriter(Observer):
         # A key in the model's text comes in pieces, which can only be hidden by removing all content.
         redacted = self._redacted or contains_key(_encode(_join_output(self._lines)), self._keys)
         if redacted or not self._draft.is_final:
-            await self._rewrite(redacted)
+            lines = redact_lines(self._lines, self._keys, redacted=redacted)
+            if redacted:
+                # Imported here to save start-up time: few recordings are redacted, and it loads the turn.
+                from tollbridge.recorder.replay import replace_parts
+
+                lines = await replace_parts(lines)
+            self._file.rewrite(write_line(line) for line in lines)
         else:
             self._draft.finish()
         self._file.close()
         self._on_finish(self._file)
-
-    async def _rewrite(self, redacted: bool) -> None:
-        lines = redact_lines(self._lines, self._keys, redacted=redacted)
-        if redacted:
-            # Imported here to save start-up time: few recordings are redacted, and it loads the turn.
-            from tollbridge.recorder.replay import replace_parts
-
-            lines = await replace_parts(lines)
-        self._file.rewrite(write_line(line) for line in lines)
 
     def _record_parts(self, parts: list[Part]) -> None:
         if not parts or self._full:
@@ -203,7 +192,7 @@ class RecordingWriter(Observer):
         self._request_bytes += size if fits else 0
         return fits
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: AnyLine) -> None:
         self._lines.append(line)
         self._draft.add(line)
 
@@ -227,7 +216,7 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _join_output(lines: list[Line]) -> str:
+def _join_output(lines: list[AnyLine]) -> str:
     """Return the whole output of the model: text, reasoning, and arguments of calls."""
     parts = [part for line in lines if isinstance(line, PartsLine) for part in line.parts]
     text = "".join(part.text for part in parts if isinstance(part, TextPart))

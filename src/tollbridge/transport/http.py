@@ -11,10 +11,9 @@ import os
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import lru_cache
-from types import TracebackType
 from typing import ClassVar, Self, TypeVar, cast
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
@@ -36,6 +35,7 @@ from tollbridge.types.errors import (
 from tollbridge.types.urls import is_loopback
 
 REDIRECT_LIMIT = 3
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # The size of the buffer of a response. While it is full, the socket is not read and nothing is decompressed.
 READ_SIZE = 256 * 1024
 # How much of the buffer is decoded at once: at first, at least and at most. It is halved if decoding takes
@@ -66,64 +66,50 @@ def _mark_permanent(error: Error) -> Error:
     return error
 
 
-class _translate_errors:
-    """Context manager that raises a `BridgeError` for every error of aiohttp and the operating system."""
-
-    def __init__(self, url: URL, timeouts: Timeouts) -> None:
-        self._url = url
-        self._timeouts = timeouts
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+@contextmanager
+def _translate_errors(url: URL, timeouts: Timeouts) -> Iterator[None]:
+    """Raise a `BridgeError` for every error of aiohttp and the operating system."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError, UnicodeError) as error:
         if isinstance(error, aiohttp.ClientResponseError):
             # The error holds the request headers and with them the key.
-            error.args, error.request_info = (), _without_headers(error.request_info)
-        if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError, UnicodeError)):
-            raise self._translate(error) from error
-
-    def _translate(self, error: Exception) -> BridgeError:
-        host, timeouts = self._url.host or "", self._timeouts
-        match error:
-            case aiohttp.ConnectionTimeoutError():
-                return TimedOut(f"{host} did not accept a connection within {timeouts.connect:g} s.")
-            case aiohttp.SocketTimeoutError():
-                return _mark_permanent(
-                    TimedOut(f"No data from {host} for {timeouts.idle:g} s (idle timeout).")
-                )
-            case TimeoutError():
-                total = "" if timeouts.total is None else f" ({timeouts.total:g} s)"
-                message = f"The response from {host} exceeded the total timeout{total}."
-                return _mark_permanent(TimedOut(message))
-            case aiohttp.ClientConnectorCertificateError():
-                reason = getattr(error.certificate_error, "verify_message", "") or "it does not match"
-                message = f"TLS certificate verification failed for {host} ({reason})."
-                return _mark_permanent(NetworkFailed(message))
-            case aiohttp.ClientSSLError():
-                message = f"TLS handshake with {host} failed. Did you mean http://?"
-                return _mark_permanent(NetworkFailed(message))
-            case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-                return NetworkFailed(f"Could not connect to {host} through the proxy.")
-            case aiohttp.ClientConnectorDNSError() | UnicodeError():  # UnicodeError: an invalid host name
-                return NetworkFailed(f"Could not resolve host {host}.")
-            case aiohttp.ClientConnectorError():
-                return NetworkFailed(f"Could not connect to {_host_and_port(self._url)}: {_reason(error)}.")
-            case aiohttp.ClientPayloadError() if "content-encoding" in str(error):
-                return StreamError(f"{host} sent a response that could not be decompressed.")
-            case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | ConnectionError():
-                return Disconnected(f"{host} closed the connection before the response was complete.")
-            case aiohttp.ClientResponseError():
-                return StreamError(f"{host} sent an invalid HTTP response.")
-            case _:
-                return NetworkFailed(f"The connection to {host} failed: {_reason(error)}.")
+            request, headers = error.request_info, CIMultiDictProxy[str](CIMultiDict())
+            error.args = ()
+            error.request_info = aiohttp.RequestInfo(request.url, request.method, headers, request.real_url)
+        raise _translate(error, url, timeouts) from error
 
 
-def _without_headers(request: aiohttp.RequestInfo) -> aiohttp.RequestInfo:
-    headers: CIMultiDict[str] = CIMultiDict()
-    return aiohttp.RequestInfo(request.url, request.method, CIMultiDictProxy(headers), request.real_url)
+def _translate(error: Exception, url: URL, timeouts: Timeouts) -> BridgeError:
+    host = url.host or ""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return TimedOut(f"{host} did not accept a connection within {timeouts.connect:g} s.")
+        case aiohttp.SocketTimeoutError():
+            return _mark_permanent(TimedOut(f"No data from {host} for {timeouts.idle:g} s (idle timeout)."))
+        case TimeoutError():
+            total = "" if timeouts.total is None else f" ({timeouts.total:g} s)"
+            return _mark_permanent(TimedOut(f"The response from {host} exceeded the total timeout{total}."))
+        case aiohttp.ClientConnectorCertificateError():
+            reason = getattr(error.certificate_error, "verify_message", "") or "it does not match"
+            message = f"TLS certificate verification failed for {host} ({reason})."
+            return _mark_permanent(NetworkFailed(message))
+        case aiohttp.ClientSSLError():
+            return _mark_permanent(NetworkFailed(f"TLS handshake with {host} failed. Did you mean http://?"))
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            return NetworkFailed(f"Could not connect to {host} through the proxy.")
+        case aiohttp.ClientConnectorDNSError() | UnicodeError():  # UnicodeError: an invalid host name
+            return NetworkFailed(f"Could not resolve host {host}.")
+        case aiohttp.ClientConnectorError():
+            return NetworkFailed(f"Could not connect to {_host_and_port(url)}: {_reason(error)}.")
+        case aiohttp.ClientPayloadError() if "content-encoding" in str(error):
+            return StreamError(f"{host} sent a response that could not be decompressed.")
+        case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | ConnectionError():
+            return Disconnected(f"{host} closed the connection before the response was complete.")
+        case aiohttp.ClientResponseError():
+            return StreamError(f"{host} sent an invalid HTTP response.")
+        case _:
+            return NetworkFailed(f"The connection to {host} failed: {_reason(error)}.")
 
 
 def _reason(error: Exception) -> str:
@@ -285,31 +271,6 @@ class HttpResponse:
         return bytes(body[:limit])
 
 
-class _FailWhenClosed:
-    """Async context manager that raises `Disconnected` if the client is closed while the block runs.
-
-    Args:
-        waiting: The timeouts of all such blocks, which `aclose` lets expire.
-    """
-
-    def __init__(self, waiting: set[asyncio.Timeout]) -> None:
-        self._waiting = waiting
-        self._interruption = asyncio.timeout(None)
-
-    async def __aenter__(self) -> None:
-        await self._interruption.__aenter__()
-        self._waiting.add(self._interruption)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._waiting.discard(self._interruption)
-        try:
-            await self._interruption.__aexit__(kind, error, trace)
-        except TimeoutError:
-            raise _client_closed() from None
-
-
 def _end_response(response: aiohttp.ClientResponse) -> None:
     """Release the connection for reuse if the response was read to the end, and close it if it was not."""
     if response.content.at_eof():
@@ -321,10 +282,7 @@ def _end_response(response: aiohttp.ClientResponse) -> None:
 class HttpClient:
     """Sends requests. Leaving the `async with` block of a response closes its connection.
 
-    Args:
-        timeouts: The timeouts of every request.
-        proxy: The URL of a proxy. By default the environment's proxies are used.
-        allow_http: Whether to allow plain http to other machines.
+    By default the environment's proxies are used. `allow_http` allows plain http to other machines.
     """
 
     def __init__(
@@ -341,9 +299,7 @@ class HttpClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -374,14 +330,8 @@ class HttpClient:
     ) -> AsyncIterator[HttpResponse]:
         """Send one request and yield its response, whatever its status.
 
-        Redirects are followed only within one origin, so that the key is not sent anywhere else.
-
-        Args:
-            method: The HTTP method.
-            url: The URL, checked by `check_url`.
-            headers: The request headers.
-            body: The request body.
-            deadline: The deadline of the first attempt, if this is a retry.
+        Redirects are followed only within one origin, so that the key is not sent anywhere else. `deadline`
+        is that of the first attempt, if this is a retry.
 
         Raises:
             RequestError: The URL, the proxy or a header is invalid.
@@ -407,46 +357,28 @@ class HttpClient:
         deadline: float | None,
     ) -> aiohttp.ClientResponse:
         """Send a request, follow its redirects, and return the response."""
+        connect, idle = self._timeouts.connect, self._timeouts.idle
         for _ in range(REDIRECT_LIMIT + 1):
-            response = await self._request(method, url, headers, body, self._timeout(deadline))
-            try:
-                redirect = _redirect_target(response, method, url)
-            except BridgeError:
-                _end_response(response)
-                raise
-            if redirect is None:
+            # At least 1 ms: 0 would be no limit.
+            remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
+            with _translate_errors(url, self._timeouts):
+                async with self._failing_when_closed():
+                    response = await self._get_session().request(
+                        method,
+                        url,
+                        headers=headers,
+                        data=body,
+                        allow_redirects=False,
+                        timeout=aiohttp.ClientTimeout(total=remaining, connect=connect, sock_read=idle),
+                        proxy=self._proxy_for(url),
+                    )
+            if response.status not in _REDIRECTS:
                 return response
             _end_response(response)
-            url = redirect
+            url = _redirect_target(response, method, url)
         raise _mark_permanent(
             NetworkFailed(f"{url.host} redirected the request more than {REDIRECT_LIMIT} times.")
         )
-
-    def _timeout(self, deadline: float | None) -> aiohttp.ClientTimeout:
-        timeouts = self._timeouts
-        # At least 1 ms: 0 would be no limit.
-        remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
-        return aiohttp.ClientTimeout(total=remaining, connect=timeouts.connect, sock_read=timeouts.idle)
-
-    async def _request(
-        self,
-        method: str,
-        url: URL,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        limits: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        with _translate_errors(url, self._timeouts):
-            async with self._failing_when_closed():
-                return await self._get_session().request(
-                    method,
-                    url,
-                    headers=headers,
-                    data=body,
-                    allow_redirects=False,
-                    timeout=limits,
-                    proxy=self._proxy_for(url),
-                )
 
     async def sleep(self, seconds: float) -> None:
         """Wait, for example between two attempts.
@@ -457,9 +389,20 @@ class HttpClient:
         async with self._failing_when_closed():
             await asyncio.sleep(seconds)
 
-    def _failing_when_closed(self) -> _FailWhenClosed:
+    @asynccontextmanager
+    async def _failing_when_closed(self) -> AsyncIterator[None]:
         """Interrupt the block when the client is closed. aiohttp would let it wait for the response."""
-        return _FailWhenClosed(self._waiting)
+        interruption = asyncio.timeout(None)
+        try:
+            async with interruption:
+                self._waiting.add(interruption)
+                yield
+        except TimeoutError:
+            if not interruption.expired():
+                raise  # another timeout, within the block
+            raise _client_closed() from None
+        finally:
+            self._waiting.discard(interruption)
 
     def _get_session(self) -> aiohttp.ClientSession:
         if self._closed:
@@ -525,16 +468,14 @@ def _check_headers(headers: Mapping[str, str]) -> None:
             raise RequestError("A header contains a line break or another invalid character.")
 
 
-def _redirect_target(response: aiohttp.ClientResponse, method: str, url: URL) -> URL | None:
-    """Return the URL to which a response redirects, or `None` if it is no redirect.
+def _redirect_target(response: aiohttp.ClientResponse, method: str, url: URL) -> URL:
+    """Return the URL to which a response redirects.
 
     Raises:
         NetworkFailed: The target has another origin, to which the key must not be sent, or the redirect
             would drop the body of the request.
     """
     status = response.status
-    if status not in (301, 302, 303, 307, 308):
-        return None
     target = _resolve_location(url, response.headers.get("location", ""))
     if target is None:
         problem = "to an invalid URL"

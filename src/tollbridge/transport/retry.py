@@ -39,13 +39,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     longest: float = 60.0
 
     def wait(self, error: BridgeError, attempt: int, generator: random.Random) -> float | None:
-        """Return the delay before the next attempt in seconds, or `None` to give up.
-
-        Args:
-            error: The error of the last attempt.
-            attempt: The number of attempts that have failed.
-            generator: The source of the random jitter.
-        """
+        """Return the delay in seconds after this many failed attempts, or `None` to give up."""
         if attempt >= self.attempts or not error.transient or error.code == "insufficient_quota":
             return None
         if error.retry_after is not None:

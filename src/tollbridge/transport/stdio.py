@@ -40,11 +40,7 @@ class Stdio:
         self._when_writable: list[Callable[[], object]] = []
 
     def start(self, when_lost: Callable[[], object]) -> None:
-        """Start the writer thread.
-
-        Args:
-            when_lost: Called from that thread when the client has closed its end.
-        """
+        """Start the writer thread, from which `when_lost` is called when the client has closed its end."""
         self._when_lost = when_lost
         self._thread.start()
 

@@ -243,7 +243,6 @@ class Overloaded(GatewayError):
 class ServerFailed(GatewayError):
     """Raised when the gateway fails for any other reason (5xx)."""
 
-    kind = "server"
     transient = True
 
 
@@ -256,8 +255,6 @@ class ConnectionBroken(BridgeError):
 
 class NetworkFailed(ConnectionBroken):
     """Raised when no connection can be established."""
-
-    kind = "network"
 
 
 class TimedOut(ConnectionBroken):
@@ -274,8 +271,6 @@ class Disconnected(ConnectionBroken):
 
 class StreamError(BridgeError):
     """Raised when a response cannot be decoded."""
-
-    kind = "protocol"
 
 
 class BrokenCall(StreamError):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from tollbridge.types.errors import BridgeError, ContentFiltered, InvalidRequest, ServerFailed, most_severe
 from tollbridge.types.quirks import ReasoningShape
 
-# --- Usage ---
+_Number = TypeVar("_Number", int, Decimal)
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -59,17 +59,9 @@ class Usage(msgspec.Struct, frozen=True):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            _sum(self.input_tokens, other.input_tokens),
-            _sum(self.output_tokens, other.output_tokens),
-            _sum(self._total, other._total),
-            _sum(self.cached_tokens, other.cached_tokens),
-            _sum(self.reasoning_tokens, other.reasoning_tokens),
-            _sum(self.cache_write_tokens, other.cache_write_tokens),
-            _sum(self.long_cache_write_tokens, other.long_cache_write_tokens),
-            _sum(self.images, other.images),
-            _sum(self.web_searches, other.web_searches),
-        )
+        counts = other.to_dict()
+        sums = {name: _sum(count, counts[name]) for name, count in self.to_dict().items()}
+        return Usage(**{**sums, "total_tokens": _sum(self._total, other._total)})
 
 
 # The largest integer that every JSON parser and database represents exactly.
@@ -83,13 +75,11 @@ def token_count(value: object) -> int | None:
     return int(value) if 0 <= value < _MAX_COUNT else None
 
 
-def _sum(left: int | None, right: int | None) -> int | None:
+def _sum(left: _Number | None, right: _Number | None) -> _Number | None:
     if left is None:
         return right
     return left if right is None else left + right
 
-
-# --- Cost ---
 
 # Longer numbers, as text, are not read.
 _DIGIT_LIMIT = 40
@@ -161,27 +151,17 @@ class Cost(msgspec.Struct, frozen=True):
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
-            _sum_costs(self.computed, other.computed),
-            _sum_costs(self.billed, other.billed),
-            _sum_costs(self.charge, other.charge),
+            _sum(self.computed, other.computed),
+            _sum(self.billed, other.billed),
+            _sum(self.charge, other.charge),
             other.source or self.source,
             other.difference or self.difference,
         )
 
 
-def _sum_costs(left: Decimal | None, right: Decimal | None) -> Decimal | None:
-    if left is None:
-        return right
-    return left if right is None else left + right
-
-
-# --- Events ---
-
 FinishReason = Literal[
     "stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other", "unknown"
 ]
-Ending = Literal["finish", "incomplete", "error", "abort", "cut"]
-
 
 # Longer names of tools and ids from a gateway are truncated (characters). Providers allow names of 64; the
 # ids of LiteLLM have more than 400.
@@ -349,14 +329,13 @@ def split_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]
     return events[:first], error
 
 
-# --- Incomplete answers: a warning if there is some output, an error if there is none ---
-
-# The finish reason is more specific than the ending and is looked up first.
+# Why an answer is incomplete: a warning if there is some output, an error if there is none. The finish reason
+# is more specific than the ending and is looked up first.
 REASON_SENTENCES: dict[FinishReason | None, str] = {
     "content-filter": "The gateway's content filter stopped the answer.",
     "length": "The answer was truncated (output limit reached).",
 }
-ENDING_SENTENCES: dict[Ending, str] = {
+ENDING_SENTENCES = {
     "abort": "The gateway ended the answer early.",
     "incomplete": "The answer is incomplete; the gateway gave no reason.",
 }
@@ -378,12 +357,7 @@ def incomplete_reason(finished: Finished, limit: int | None = None) -> str | Non
 
 
 def empty_answer_error(finished: Finished, limit: int | None = None) -> BridgeError | None:
-    """Return the error for an answer that ended early and without any output, or `None` for other endings.
-
-    Args:
-        finished: The end of the answer.
-        limit: The `max_output_tokens` of the request.
-    """
+    """Return the error for an answer that ended early and without any output, or `None` for other endings."""
     reason = incomplete_reason(finished)
     if reason is None:
         return None

@@ -11,8 +11,8 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2s
-from typing import Any
 
 # The bytes at certain offsets that identify a format. BMP needs a second test: many texts begin with "BM".
 _SIGNATURES: tuple[tuple[tuple[tuple[int, bytes], ...], str], ...] = (
@@ -116,26 +116,26 @@ def detect_mime(data: bytes, label: str) -> str:
     return sniff(data) or bare
 
 
-# --- Image sizes ---
-
-
 def image_size(data: bytes) -> tuple[int, int] | None:
     """Return the width and height of a PNG, JPEG, GIF, WebP or BMP image, or `None` if it cannot be read."""
     try:
         for signature, read in _READERS:
             if data.startswith(signature):
-                size: tuple[int, int] | None = read(data)
+                size = read(data)
                 return size if size and min(size) > 0 else None
     except (struct.error, IndexError):  # truncated file
         return None
     return None
 
 
+def _unpack_size(layout: str, offset: int, data: bytes) -> tuple[int, int]:
+    width, height = struct.unpack_from(layout, data, offset)
+    return width, height
+
+
 def _bmp_size(data: bytes) -> tuple[int, int]:
-    if struct.unpack_from("<I", data, 14)[0] == 12:  # the OS/2 header
-        width, height = struct.unpack_from("<HH", data, 18)
-    else:
-        width, height = struct.unpack_from("<ii", data, 18)
+    is_old = struct.unpack_from("<I", data, 14)[0] == 12  # the OS/2 header
+    width, height = _unpack_size("<HH" if is_old else "<ii", 18, data)
     return width, abs(height)  # negative: the rows are stored from the top down
 
 
@@ -147,7 +147,7 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
         bits = struct.unpack_from("<I", data, 21)[0]
         return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     if kind == b"WEBPVP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
+        width, height = _unpack_size("<HH", 26, data)
         return width & 0x3FFF, height & 0x3FFF
     return None
 
@@ -174,11 +174,11 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-_READERS: tuple[tuple[bytes, Callable[[bytes], Any]], ...] = (
-    (b"\x89PNG\r\n\x1a\n", lambda data: struct.unpack_from(">II", data, 16)),
+_READERS: tuple[tuple[bytes, Callable[[bytes], tuple[int, int] | None]], ...] = (
+    (b"\x89PNG\r\n\x1a\n", partial(_unpack_size, ">II", 16)),
     (b"\xff\xd8", _jpeg_size),
-    (b"GIF87a", lambda data: struct.unpack_from("<HH", data, 6)),
-    (b"GIF89a", lambda data: struct.unpack_from("<HH", data, 6)),
+    (b"GIF87a", partial(_unpack_size, "<HH", 6)),
+    (b"GIF89a", partial(_unpack_size, "<HH", 6)),
     (b"RIFF", _webp_size),
     (b"BM", _bmp_size),
 )
@@ -200,10 +200,7 @@ def encode_png(width: int, channels: int, rows: Sequence[bytes]) -> bytes:
     colour = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
     header = struct.pack(">IIBBBBB", width, len(rows), 8, colour, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(_filter_rows(rows, channels), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-        for name, body in chunks
-    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_png_chunk(name, body) for name, body in chunks)
 
 
 def _filter_rows(rows: Sequence[bytes], channels: int) -> bytes:
@@ -213,3 +210,7 @@ def _filter_rows(rows: Sequence[bytes], channels: int) -> bytes:
         for row in dict.fromkeys(rows)
     }
     return b"".join(filtered[row] for row in rows)
+
+
+def _png_chunk(name: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))

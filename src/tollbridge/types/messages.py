@@ -311,8 +311,6 @@ class ReasoningBlock(msgspec.Struct, frozen=True, omit_defaults=True):
     """One block of reasoning and its position in the answer.
 
     Attributes:
-        text: The text of the reasoning.
-        id: The gateway's id of the block.
         proof: The metadata to send back.
         before: The id of the tool call that follows the block, if one does.
         after: The number of characters of the answer that precede the block, if known.
@@ -331,9 +329,7 @@ class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
     """All reasoning of one answer.
 
     Attributes:
-        model: The model that produced it.
         gateway: The digest of the gateway's base URL.
-        blocks: The reasoning blocks in their order.
         calls: The metadata of tool calls, by call id.
         text_length: The number of characters of the answer's text.
     """
@@ -356,13 +352,10 @@ def add_origin(
     call: str | None = None,
     shape: ReasoningShape | None = None,
 ) -> dict[str, Any]:
-    """Return metadata with the origin added. Without a proof, only the text of the reasoning is sent back.
+    """Return the gateway's own metadata with the origin added, or only the shape if the origin is unknown.
 
-    Args:
-        origin: The origin; `None` if it is unknown, so that only the shape is added.
-        proof: The gateway's own metadata.
-        call: The id of the tool call that the proof belongs to.
-        shape: The field that held the text of the reasoning.
+    Without a proof, only the text of the reasoning is sent back. `call` is the id of the tool call that the
+    proof belongs to.
     """
     plain = origin is not None and not proof and call is None
     model, gateway = (origin.model, origin.gateway) if origin is not None else ("", "")

@@ -13,26 +13,8 @@ from tollbridge.types.events import CostSource, Usage
 
 # Creators that can precede a colon in a model id. A colon also separates a variant, as in `llama3.2:3b`.
 CREATORS = frozenset(
-    {
-        "alibaba",
-        "amazon",
-        "anthropic",
-        "cohere",
-        "deepseek",
-        "google",
-        "inception",
-        "meta",
-        "minimax",
-        "mistral",
-        "moonshotai",
-        "morph",
-        "nvidia",
-        "openai",
-        "perplexity",
-        "vercel",
-        "xai",
-        "zai",
-    }
+    "alibaba amazon anthropic cohere deepseek google inception meta minimax mistral moonshotai morph nvidia "
+    "openai perplexity vercel xai zai".split()
 )
 # The longest model id, in characters. Only this much of a longer text is read.
 ID_LIMIT = 512
@@ -87,8 +69,6 @@ def _split_creator(model_id: str) -> tuple[str | None, str]:
         return creator, name
     return None, model_id
 
-
-# --- Models ---
 
 # Used if a server reports only the name of a model. Small enough for the models that people run locally.
 DEFAULT_WINDOW = 32_768
@@ -220,10 +200,7 @@ def explain_difference(
     """Return a sentence about a billed cost that differs from the computed one by more than 1 %.
 
     It names the surcharge if that is the whole difference, or the other calculation that gives the billed
-    cost, if there is one.
-
-    Returns:
-        The sentence, or `None` if there is no such difference or one of the costs is unknown.
+    cost, if there is one. `None` if there is no such difference or one of the costs is unknown.
     """
     if billed is None or prices is None or usage is None:
         return None

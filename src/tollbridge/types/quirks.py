@@ -80,8 +80,6 @@ class LearnedQuirks(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, quirks=quirks) != LearnedQuirks()
 
 
-# --- Lessons ---
-
 # Where a lesson holds: in one conversation, for one model of a server, or for all models of a server.
 Scope = Literal["conversation", "model", "server"]
 # What identified the rejected feature: the error's `param`, its `code`, or only the words of its message.
@@ -91,12 +89,7 @@ Basis = Literal["parameter", "code", "words"]
 class Evidence(msgspec.Struct, frozen=True):
     """The error from which a lesson was learned.
 
-    Attributes:
-        basis: What identified the rejected feature.
-        message: The start of the error message, without quotations of the request and without secrets.
-        status: The HTTP status.
-        code: The error code.
-        param: The request field that the gateway named.
+    `message` is the start of its message, without quotations of the request and without secrets.
     """
 
     basis: Basis
@@ -114,8 +107,6 @@ class Hypothesis(msgspec.Struct, frozen=True):
         subject: What was rejected: the field's value, or for `without` the name of a request field. Empty
             for `refused` and `calls_as_text`.
         value: What is used instead: the field's new value, or the list of refused items.
-        scope: Where the lesson would hold.
-        evidence: The error.
     """
 
     feature: str
@@ -129,7 +120,6 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     """A confirmed hypothesis: a server rejected a feature, and accepted the same request without it.
 
     Attributes:
-        base_url: The server.
         model: The model; empty if the lesson holds for all models of the server.
         conversation: A digest of the conversation's start; empty if the lesson holds for all conversations.
         feature: See `Hypothesis`, as for `subject` and `value`.

@@ -8,7 +8,7 @@ on the stack of the caller whether a value can be read, and a value that was rea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -65,8 +65,6 @@ def split_text(text: str, limit: int = MAX_TEXT) -> list[str]:
         return [text]
     return [text[start : start + limit] for start in range(0, len(text), limit)]
 
-
-# --- JSON ---
 
 _read = msgspec.json.Decoder().decode
 
@@ -148,15 +146,11 @@ def exceeds_depth(value: object, limit: int = MAX_DEPTH) -> bool:
         level = [
             child
             for items in children
-            if len(items) < _FEW_ITEMS or _has_container(items)
+            if len(items) < _FEW_ITEMS or any(issubclass(kind, _CONTAINERS) for kind in set(map(type, items)))
             for child in items
             if isinstance(child, _CONTAINERS)
         ]
     return bool(level)
-
-
-def _has_container(items: Iterable[object]) -> bool:
-    return any(issubclass(kind, _CONTAINERS) for kind in set(map(type, items)))
 
 
 def limit_depth(value: Any, limit: int = MAX_DEPTH) -> Any:

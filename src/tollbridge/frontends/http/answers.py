@@ -11,9 +11,8 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from hashlib import blake2s
 from typing import Any
 
 import msgspec
@@ -24,11 +23,14 @@ from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.front_end import FrontEnd
 from tollbridge.frontends.http.callers import find_conversation
+from tollbridge.frontends.http.limits import LIMITS
 from tollbridge.protocols import feature_headers
 from tollbridge.protocols.answer import AnswerEncoder
 from tollbridge.protocols.caller import Caller, encode_json
+from tollbridge.protocols.caller_request import CallerRequest
 from tollbridge.types.errors import BridgeError, BudgetExceeded, NotFound, RequestError
 from tollbridge.types.events import Event
+from tollbridge.types.media import fingerprint
 from tollbridge.types.messages import (
     DataPart,
     Message,
@@ -45,28 +47,13 @@ from tollbridge.types.text import read_json
 log = logging.getLogger(__name__)
 
 EVENT_STREAM = "text/event-stream"
-# Seconds for which the account and what is known about its models are used without reading them again.
-_RECHECK_SECONDS = 2.0
-_MODEL_LIMIT = 1000
-# The most characters of the name of a calling program.
-_NAME_LIMIT = 64
 # The header of the caller that is forwarded besides those that select features of the protocols. No other is:
 # the caller's key is for this server.
 _AFFINITY_HEADER = "x-session-affinity"
 # Headers that describe the connection or the encoding of the body, which are not the caller's.
 _CONNECTION_HEADERS = frozenset(
-    {
-        "connection",
-        "content-encoding",
-        "content-length",
-        "keep-alive",
-        "server",
-        "date",
-        "set-cookie",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
+    "connection content-encoding content-length keep-alive server date set-cookie trailer transfer-encoding "
+    "upgrade".split()
 )
 
 # Creates a response, with the parameters of `web.StreamResponse`.
@@ -87,30 +74,27 @@ class _Head(msgspec.Struct):
     metadata: Any = None
 
 
-class _Refusal(msgspec.Struct, frozen=True):
+class _Refusal(web.Response):
     """The error response of a gateway, kept while the request is repaired."""
 
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
-    def to_response(self) -> web.Response:
-        return web.Response(status=self.status, headers=self.headers, body=self.body)
+class _Call(msgspec.Struct, frozen=True):
+    """A request of a caller, and what is needed to answer it."""
+
+    request: web.Request
+    protocol: Caller
+    body: bytes
+    account: Account
+    new_response: NewResponse
+
+    def decode(self) -> CallerRequest:
+        return self.protocol.decode(_read_object(self.body), self.request.headers)
 
 
 class AnswerService:
-    """Answers requests with one account.
+    """Answers requests with one account. `find_account` returns it with its current key."""
 
-    Args:
-        engine: Runs the turns.
-        find_account: Returns the gateway to use, with its current key.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        find_account: Callable[[], Awaitable[Account]],
-    ) -> None:
+    def __init__(self, engine: Engine, find_account: Callable[[], Awaitable[Account]]) -> None:
         self._engine = engine
         self._front_end = FrontEnd(engine)
         self._load_account = find_account
@@ -123,7 +107,7 @@ class AnswerService:
     async def _find_account(self) -> Account:
         """Return the account. Keys and profiles are read again after a few seconds: they can change."""
         now = time.monotonic()
-        if self._account is None or now - self._checked_at > _RECHECK_SECONDS:
+        if self._account is None or now - self._checked_at > LIMITS.recheck_seconds:
             self._account = await self._load_account()
             self._plain_models.clear()
             self._checked_at = now
@@ -136,13 +120,7 @@ class AnswerService:
         body: bytes | None = None,
         new_response: NewResponse = StreamedResponse,
     ) -> web.StreamResponse:
-        """Answer a request of a protocol.
-
-        Args:
-            request: The request.
-            protocol: The protocol of the caller.
-            body: The body, if it is not that of `request`.
-            new_response: Creates the response that a stream is written to.
+        """Answer a request with this body, or its own, by a stream that is written to a new response.
 
         Raises:
             BridgeError: The request failed before anything of the answer was sent.
@@ -154,24 +132,23 @@ class AnswerService:
         if (name := self._engine.settings.aliases.get(model)) is not None:
             model, body = name, _replace_model(body, name)
         account = await self._find_account()
+        call = _Call(request, protocol, body, account, new_response)
         if not self._may_forward(model, account, protocol):
-            return await self._translate(request, protocol, body, account, new_response)
+            return await self._translate(call)
         conversation = find_conversation(msgspec.structs.asdict(head), request.headers)
         try:
-            response = await self._forward(
-                request, protocol, body, model, account, new_response, conversation
-            )
+            response = await self._forward(call, model, conversation)
         except BudgetExceeded:
-            if protocol.decode(_read_object(body), request.headers).request.max_output_tokens is not None:
+            if call.decode().request.max_output_tokens is not None:
                 raise
             # A turn can limit the answer to what the budget allows; a forwarded request stays as it is.
-            return await self._translate(request, protocol, body, account, new_response)
+            return await self._translate(call)
         if not isinstance(response, _Refusal):
             return response
         try:
-            return await self._translate(request, protocol, body, account, new_response)
+            return await self._translate(call)
         except BridgeError:
-            return response.to_response()  # the repaired request was refused as well
+            return response  # the repaired request was refused as well
 
     async def compact(self, request: web.Request, protocol: Caller) -> web.StreamResponse:
         """Forward a request to compact a conversation, which only gateways of the same protocol can do.
@@ -217,46 +194,36 @@ class AnswerService:
             raise NotFound(f"The gateway has no model {name[:80]!r}.", status=404, code="model_not_found")
         return _json_response(protocol.encode_model(model))
 
-    # Forwarding
-
     def _may_forward(self, model: str, account: Account, protocol: Caller) -> bool:
         if account.backend != protocol.name:
             return False
         key = account.base_url, model
         if key not in self._plain_models:
-            if len(self._plain_models) >= _MODEL_LIMIT:
+            if len(self._plain_models) >= LIMITS.models:
                 self._plain_models.clear()
             self._plain_models[key] = self._front_end.is_plain(model, account)
         return self._plain_models[key]
 
-    async def _forward(
-        self,
-        request: web.Request,
-        protocol: Caller,
-        body: bytes,
-        model: str,
-        account: Account,
-        new_response: NewResponse,
-        conversation: str | None,
-    ) -> web.StreamResponse | _Refusal:
+    async def _forward(self, call: _Call, model: str, conversation: str | None) -> web.StreamResponse:
         """Forward a request. A refusal for a reason that a turn may repair is not sent to the caller."""
+        request = call.request
         names = (*feature_headers(), _AFFINITY_HEADER)
         headers = {name: request.headers[name] for name in names if name in request.headers}
         async with self._front_end.forward(
             model,
-            protocol.path,
-            body,
-            account,
-            decode=lambda: protocol.decode(_read_object(body), request.headers).request,
+            call.protocol.path,
+            call.body,
+            call.account,
+            decode=lambda: call.decode().request,
             headers=headers,
             initiator=_program_name(request.headers),
             conversation=conversation,
         ) as forwarded:
             headers = _passed_headers(forwarded.headers)
-            if forwarded.error is not None and self._may_repair(forwarded.error, request, protocol, body):
+            if forwarded.error is not None and _may_repair(forwarded.error, call):
                 data = b"".join([chunk async for chunk in forwarded.chunks()])
-                return _Refusal(forwarded.status, headers, data)
-            response = new_response(status=forwarded.status, headers=headers)
+                return _Refusal(status=forwarded.status, headers=headers, body=data)
+            response = call.new_response(status=forwarded.status, headers=headers)
             await response.prepare(request)
             try:
                 async with aclosing(forwarded.chunks()) as chunks:
@@ -264,48 +231,31 @@ class AnswerService:
                         await response.write(chunk)
             except BridgeError:
                 # The status is sent: an incomplete body tells the caller that the answer is cut.
-                _abort(request)
+                if request.transport is not None:
+                    request.transport.abort()
                 return response
             await response.write_eof()
             return response
 
-    def _may_repair(self, error: BridgeError, request: web.Request, protocol: Caller, body: bytes) -> bool:
-        """Return whether a turn, which makes every history valid, may succeed where the request failed."""
-        if error.kind == "invalid_request":
-            return True
-        try:
-            caller = protocol.decode(_read_object(body), request.headers)
-        except RequestError:
-            return False
-        return find_repair(error, caller.request, LearnedQuirks()) is not None
-
-    # Translation
-
-    async def _translate(
-        self,
-        request: web.Request,
-        protocol: Caller,
-        data: bytes,
-        account: Account,
-        new_response: NewResponse,
-    ) -> web.StreamResponse:
-        body = _read_object(data)
+    async def _translate(self, call: _Call) -> web.StreamResponse:
+        body, headers = _read_object(call.body), call.request.headers
+        protocol, account = call.protocol, call.account
         origin = Origin.of(str(body.get("model")), account.base_url)
         native = origin if account.backend == protocol.name else None
-        caller = protocol.decode(body, request.headers, native)
+        caller = protocol.decode(body, headers, native)
         if all(message.role is Role.SYSTEM for message in caller.request.messages):
             raise RequestError("The request contains no message. Send at least one.")
         self._report(caller.omissions)
         chat = msgspec.structs.replace(
             caller.request,
             messages=self._memory.restore(caller.request.messages),
-            conversation=find_conversation(body, request.headers),
+            conversation=find_conversation(body, headers),
         )
         encoder = protocol.encoder(caller)
-        initiator = _program_name(request.headers)
+        initiator = _program_name(headers)
         async with self._engine.turn(chat, account, source=body, initiator=initiator) as turn:
             if caller.stream:
-                response = await _send_stream(request, turn.batches(), protocol, encoder, new_response)
+                response = await _send_stream(call, turn.batches(), encoder)
             else:
                 encoder.start()
                 async for batch in turn.batches():
@@ -320,22 +270,29 @@ class AnswerService:
     def _report(self, omissions: Iterable[str]) -> None:
         """Log each kind of omission once: agents send the same with every request."""
         for omission in omissions:
-            if omission not in self._reported_omissions and len(self._reported_omissions) < _MODEL_LIMIT:
+            if omission not in self._reported_omissions and len(self._reported_omissions) < LIMITS.models:
                 self._reported_omissions.add(omission)
                 log.warning("%s", omission)
 
 
+def _may_repair(error: BridgeError, call: _Call) -> bool:
+    """Return whether a turn, which makes every history valid, may succeed where the request failed."""
+    if error.kind == "invalid_request":
+        return True
+    try:
+        return find_repair(error, call.decode().request, LearnedQuirks()) is not None
+    except RequestError:
+        return False
+
+
 async def _send_stream(
-    request: web.Request,
-    batches: AsyncGenerator[list[Event]],
-    protocol: Caller,
-    encoder: AnswerEncoder,
-    new_response: NewResponse,
+    call: _Call, batches: AsyncGenerator[list[Event]], encoder: AnswerEncoder
 ) -> web.StreamResponse:
     """Send a streamed answer. The status is sent with the first event: an earlier error has its own."""
+    protocol = call.protocol
     first: list[Event] = await anext(batches, [])
-    response = new_response(headers={"content-type": EVENT_STREAM, "cache-control": "no-cache"})
-    await response.prepare(request)
+    response = call.new_response(headers={"content-type": EVENT_STREAM, "cache-control": "no-cache"})
+    await response.prepare(call.request)
     await response.write(protocol.write([*encoder.start(), *encoder.encode(first)]))
     failure: BridgeError | None = None
     try:
@@ -366,7 +323,7 @@ def error_response(protocol: Caller, error: BridgeError, status: int | None = No
 
 def _program_name(headers: Mapping[str, str]) -> str | None:
     """Return the name of the calling program, for example `codex_exec` of `codex_exec/0.166.0 (…)`."""
-    return headers.get("user-agent", "").partition("/")[0].strip()[:_NAME_LIMIT] or None
+    return headers.get("user-agent", "").partition("/")[0].strip()[: LIMITS.name_characters] or None
 
 
 def _read_head(body: bytes) -> _Head:
@@ -406,37 +363,24 @@ def _json_response(value: object) -> web.Response:
     return web.Response(body=encode_json(value), content_type="application/json")
 
 
-def _abort(request: web.Request) -> None:
-    """Close the connection without the end of the body."""
-    transport = request.transport
-    if transport is not None:
-        transport.abort() if hasattr(transport, "abort") else transport.close()
-
-
-# --- Reasoning of recent answers ---
-#
-# A model that reasons needs its signed reasoning back with the tool results. Chat Completions has no field
-# for it, and few callers return what they do not know.
-
-# The most memory of all packs, in bytes.
-MEMORY_LIMIT = 32 * 1024 * 1024
-
-
 class ReasoningMemory:
-    """The reasoning packs of recent answers, by tool call and by text. The oldest are dropped first."""
+    """The reasoning packs of recent answers, by tool call and by text. The oldest are dropped first.
 
-    def __init__(self, limit: int = MEMORY_LIMIT) -> None:
-        self._limit = limit
+    A model that reasons needs its signed reasoning back with the tool results. Chat Completions has no field
+    for it, and few callers return what they do not know.
+    """
+
+    def __init__(self) -> None:
         self._size = 0
         self._packs: OrderedDict[str, DataPart] = OrderedDict()
 
     def add(self, parts: Iterable[Part], pack: DataPart) -> None:
         """Store the pack of an answer."""
-        for key in _answer_keys(parts):
+        if (key := _answer_key(parts)) is not None:
             replaced = self._packs.pop(key, None)
             self._size += len(pack.data) - (len(replaced.data) if replaced else 0)
             self._packs[key] = pack
-        while self._size > self._limit:
+        while self._size > LIMITS.reasoning_bytes:
             _, dropped = self._packs.popitem(last=False)
             self._size -= len(dropped.data)
 
@@ -449,20 +393,17 @@ class ReasoningMemory:
             return message
         if any(isinstance(part, ThinkingPart) and part.metadata for part in message.parts):
             return message
-        for key in _answer_keys(message.parts):
-            if (pack := self._packs.get(key)) is not None:
-                return Message(message.role, (*message.parts, pack), message.name)
-        return message
+        pack = self._packs.get(_answer_key(message.parts) or "")
+        return message if pack is None else Message(message.role, (*message.parts, pack), message.name)
 
 
-def _answer_keys(parts: Iterable[Part]) -> Iterator[str]:
-    """Yield what identifies an answer: its first tool call, or else its text."""
+def _answer_key(parts: Iterable[Part]) -> str | None:
+    """Return what identifies an answer: its first tool call, or else its text."""
     texts: list[str] = []
     for part in parts:
         if isinstance(part, ToolCallPart):
-            yield f"call {part.call_id}"
-            return
+            return f"call {part.call_id}"
         if isinstance(part, TextPart):
             texts.append(part.text)
-    if text := "".join(texts).strip():
-        yield f"text {blake2s(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+    text = "".join(texts).strip()
+    return f"text {fingerprint(text.encode('utf-8', 'surrogatepass'))}" if text else None

@@ -30,8 +30,7 @@ def find_caller(path: str, headers: Mapping[str, str]) -> Caller:
 
 # Where agents say which conversation a request belongs to: Codex, Claude Code, OpenCode and others.
 _SESSION_HEADERS = (
-    *("session_id", "session-id", "conversation_id", "x-claude-code-session-id"),
-    *("x-session-affinity", "x-session-id"),
+    "session_id session-id conversation_id x-claude-code-session-id x-session-affinity x-session-id".split()
 )
 _SESSION_MARK = "_session_"  # in the user id of older versions of Claude Code
 _ID_LIMIT = 200  # characters
@@ -40,9 +39,7 @@ _ID_LIMIT = 200  # characters
 def find_conversation(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
     """Return the id of the conversation that a request belongs to; `None` if the caller does not say.
 
-    Args:
-        body: The body, or only its fields `prompt_cache_key` and `metadata`.
-        headers: The headers.
+    Of the body, only the fields `prompt_cache_key` and `metadata` are read.
     """
     candidates = (
         body.get("prompt_cache_key"),

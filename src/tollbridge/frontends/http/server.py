@@ -32,12 +32,7 @@ _ERRORS: dict[int, type[BridgeError]] = {401: NotAuthenticated, 403: NotPermitte
 async def run_server(
     engine: Engine, options: ServerOptions, find_account: Callable[[], Awaitable[Account]] | None = None
 ) -> AsyncIterator[str]:
-    """Run the server, and yield its URL.
-
-    Args:
-        engine: Answers the requests.
-        options: How the server listens, and for whom.
-        find_account: Returns the gateway to use; by default the one that the settings select.
+    """Run the server, and yield its URL. By default, the settings select the gateway.
 
     Raises:
         RequestError: The port is in use, or the address is not loopback and there is no token.

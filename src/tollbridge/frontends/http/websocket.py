@@ -181,14 +181,8 @@ _RESPONSE_EVENTS = _FINAL_EVENTS | {"response.created", "response.in_progress", 
 class _SocketResponse(web.StreamResponse):
     """A streamed response whose events are sent as messages of a WebSocket.
 
-    Args:
-        socket: The WebSocket.
-        caller: The protocol.
-        previous_id: The response that this one continues. The gateway does not know it.
-        options: The status and the headers.
-
-    Attributes:
-        final: The complete response, once it was sent.
+    `previous_id` is the response that this one continues, which the gateway does not know; `final` is the
+    complete response, once it was sent.
     """
 
     def __init__(

@@ -32,14 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class ChatHandler:
-    """Runs the turns of one editor.
-
-    Args:
-        engine: Runs them.
-        output: Where the answers are sent.
-        status_bar: Shows the last answer.
-        settings: The editor's settings; they can be replaced between two requests.
-    """
+    """Runs the turns of one editor. Its settings can be replaced between two requests."""
 
     def __init__(
         self, engine: Engine, output: Output, status_bar: StatusBar, settings: wire.EditorSettings
@@ -70,7 +63,9 @@ class ChatHandler:
         if chat.dropped:
             dropped = ", ".join(f"{count} × {name}" for name, count in chat.dropped.items())
             log.info("Not sent to %s: %s.", params.model, dropped)
-        images = self._make_image_writer(chat.request)
+        # The images of an answer are written if the answer is shown in a chat.
+        folder = self.settings.image_folder if chat.request.conversation is not None else None
+        images = ImageWriter(Path(folder), embed=self.settings.embed_images) if folder else None
         keyless = msgspec.structs.replace(params.account, api_key=None)
         source = msgspec.structs.replace(params, account=keyless)
         try:
@@ -92,13 +87,6 @@ class ChatHandler:
         answer = self._encode_result(result, chat)
         self._show(chat.request, model, answer, answer.warning)
         return answer
-
-    def _make_image_writer(self, request: ChatRequest) -> ImageWriter | None:
-        """Return what writes the images of an answer; `None` if the answer is not shown in a chat."""
-        folder = self.settings.image_folder
-        if not folder or request.conversation is None:
-            return None
-        return ImageWriter(Path(folder), embed=self.settings.embed_images)
 
     def _encode_result(self, result: Answer, chat: DecodedChat) -> wire.ChatResult:
         return wire.ChatResult(

@@ -81,14 +81,10 @@ def describe_fault(error: BaseException, fault: Fault) -> str:
 def encode_exception(
     error: BaseException, revision: int | None = None, client_id: str | None = None
 ) -> Fault:
-    """Convert any exception to an error response.
+    """Convert any exception to an error response. Only for the client `vscode` it names commands of VS Code.
 
-    An unexpected exception gives only its type: its message may quote the request.
-
-    Args:
-        error: What was raised.
-        revision: The revision of the token counts, where the error may have changed them.
-        client_id: The client that shows the error. Only for `vscode` the message names commands of VS Code.
+    An unexpected exception gives only its type: its message may quote the request. `revision` is that of the
+    token counts, where the error may have changed them.
     """
     if isinstance(error, BridgeError):
         from tollbridge.frontends.vscode.errors import ADVICE, VSCODE_ADVICE, encode_error
@@ -102,8 +98,5 @@ def encode_exception(
     if isinstance(error, NotUtf8):
         return Fault(jsonrpc.PARSE_ERROR, "The parameters are not UTF-8.", {"kind": "invalid_request"})
     name = type(error).__name__
-    return Fault(
-        jsonrpc.INTERNAL_ERROR,
-        f"Internal error in Tollbridge ({name}). See the log for details.",
-        {"kind": "internal", "code": name},
-    )
+    message = f"Internal error in Tollbridge ({name}). See the log for details."
+    return Fault(jsonrpc.INTERNAL_ERROR, message, {"kind": "internal", "code": name})

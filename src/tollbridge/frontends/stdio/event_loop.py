@@ -48,8 +48,7 @@ OnEnd = Callable[[Any, BaseException | None], object]
 class EventLoopThread:
     """Runs calls in an event loop. The public methods are called from other threads.
 
-    Args:
-        load_handlers: Creates the handlers, in the loop's thread.
+    `load_handlers` is called in the loop's thread.
     """
 
     def __init__(self, load_handlers: Callable[[], Handlers]) -> None:

@@ -28,12 +28,7 @@ log = logging.getLogger(__name__)
 class Handlers:
     """Shared by all requests of an editor. Holds no key: each request brings its own.
 
-    Args:
-        settings: The editor's settings.
-        store: Where everything is stored. It is not closed.
-        store: Where everything is stored. It is not closed.
-        estimator: Shared with the thread that answers token counts.
-        output: Where answers and notifications are sent.
+    The store is not closed. The estimator is shared with the thread that answers token counts.
     """
 
     def __init__(

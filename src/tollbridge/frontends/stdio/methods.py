@@ -35,9 +35,7 @@ EXIT_OK, EXIT_WITHOUT_SHUTDOWN = 0, 1
 class ReaderMethod(msgspec.Struct, frozen=True):
     """A method that never waits. It is answered in the thread that reads, in the order of the messages.
 
-    Attributes:
-        run: Called with the server and the parameters. Returns the result.
-        params: The type of the parameters. `Raw` for a method that has none: they are not decoded.
+    `params` is the type of the parameters, `Raw` for a method that has none: they are not decoded.
     """
 
     run: Callable[[Server, Any], Any]
@@ -54,9 +52,7 @@ class CountMethod(msgspec.Struct, frozen=True):
 class LoopMethod(msgspec.Struct, frozen=True):
     """A method that needs the engine. It is answered in the event loop, when its result is ready.
 
-    Attributes:
-        run: Called with the handlers, the parameters, and the id of the request. Returns the result.
-        params: As in `ReaderMethod`.
+    `run` is called with the handlers, the parameters, and the id of the request.
     """
 
     run: Callable[[Handlers, Any, Id], Coroutine[Any, Any, Any]]

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 class Output:
     """Encodes messages and adds them to the queue of the editor.
 
-    Attributes:
-        turns: The turns that have not ended.
-        paused_turns: Of these, those that wait for the editor to read.
-
-    All methods raise BrokenPipeError if the editor has closed its end of the pipe.
+    `turns` have not ended; of these, `paused_turns` wait for the editor to read. All methods raise
+    BrokenPipeError if the editor has closed its end of the pipe.
     """
 
     def __init__(self, stdio: Stdio) -> None:

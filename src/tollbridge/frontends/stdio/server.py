@@ -48,16 +48,8 @@ EXIT_BROKEN_INPUT = 2
 class Server:
     """Serves one editor. `docs/protocol.md` documents the methods.
 
-    Attributes:
-        stdio: The connection to the editor.
-        output: What is sent to it.
-        counts: Token counts, and the thread that answers them.
-        loop: The event loop, in which turns run.
-        started: The time of the start, by the monotonic clock.
-        settings: The editor's settings; `None` before `initialize`.
-        client_id: The id of the editor, from `initialize`.
-        is_shut_down: Whether the editor has sent `shutdown`.
-        exit_code: That of the process, if it is about to end.
+    `started` is a time of the monotonic clock. `settings` and `client_id` come from `initialize` and are
+    `None` before it; `exit_code` is set when the process is about to end.
     """
 
     def __init__(self, stdio: Stdio) -> None:
@@ -168,10 +160,9 @@ class Server:
                 raise error
             if error is None:
                 self._respond(call, result)
-            elif type(error).__name__ == "CancelledError":
-                self._respond(call, None, CANCELLED)
             else:
-                self._respond(call, None, self._make_fault(call, error))
+                is_cancelled = type(error).__name__ == "CancelledError"
+                self._respond(call, None, CANCELLED if is_cancelled else self._make_fault(call, error))
 
     def _respond(self, call: Call, result: Any, fault: Fault | None = None) -> None:
         if call.id is None:  # a notification gets no response

@@ -25,10 +25,9 @@ class ShownAnswer(msgspec.Struct, frozen=True):
 
 
 class StatusBar:
-    """The answers of one editor window. Requests without a conversation are made in the background.
+    """The answers of one editor window: the last one that belongs to a conversation, and those that do not.
 
-    Attributes:
-        last: The last answer that belongs to a conversation.
+    Requests without a conversation are made in the background.
     """
 
     def __init__(self) -> None:

@@ -30,10 +30,8 @@ WAIT_REASONS: dict[Kind, str] = {
 class WaitObserver(Observer):
     """Reports why a turn has no output yet: retries, and an answer that does not begin.
 
-    Use it in a `with` statement around the turn, and call `stop` when output arrives.
-
-    Args:
-        report: Called once a second while there is something to report.
+    Use it in a `with` statement around the turn, and call `stop` when output arrives. `report` is called once
+    a second while there is something to report.
     """
 
     def __init__(self, report: Callable[[wire.Wait], object]) -> None:

@@ -197,13 +197,10 @@ class ProgressParams(WireStruct, frozen=True):
 
 
 class Wait(WireStruct, frozen=True):
-    """Why a turn has no output yet.
+    """Why a turn has no output yet: before the next attempt (`retry`), or while the gateway is silent.
 
-    Attributes:
-        state: `retry`, before the next attempt, or `answer`, while the gateway is silent.
-        seconds: Until the next attempt, or since the last one was sent.
-        text: A sentence for users.
-        update: Whether this is not worth a new line: only the seconds have changed, or the wait is short.
+    `seconds` is the time until the next attempt, or since the last one was sent. An `update` is not worth a
+    new line: only the seconds have changed, or the wait is short.
     """
 
     state: Literal["retry", "answer"]

@@ -27,11 +27,7 @@ NANO_CREDITS = 100 * 1_000_000_000
 
 
 def encode_parts(parts: Iterable[Part], model: str = "") -> list[wire.Part]:
-    """Return the parts for VS Code.
-
-    Args:
-        parts: The parts of an answer.
-        model: The model that answered. VS Code stores it with the reasoning that must be sent back.
+    """Return the parts for VS Code, which stores the model with the reasoning that must be sent back.
 
     Raises:
         StreamError: VS Code cannot represent a part.
@@ -80,9 +76,7 @@ def encode_usage(usage: Usage | None, cost: Decimal | None = None) -> wire.Data 
         completion_tokens=usage.output_tokens,
         total_tokens=usage.total_tokens or usage.input_tokens + usage.output_tokens,
         prompt_tokens_details=None if cached is None else wire.TokenDetails(cached_tokens=cached),
-        completion_tokens_details=None
-        if reasoning is None
-        else wire.TokenDetails(reasoning_tokens=reasoning),
+        completion_tokens_details=None if reasoning is None else wire.TokenDetails(None, reasoning),
         copilot_usage=None if cost is None else wire.CreditUsage(round(cost * NANO_CREDITS)),
     )
     return wire.Data(wire.USAGE_MIME, msgspec.json.encode(body))

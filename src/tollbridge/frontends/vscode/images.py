@@ -102,14 +102,9 @@ def shorten_images(text: str) -> str:
 
 
 def shrink_png(data: bytes, size: int) -> bytes | None:
-    """Return a smaller version of a PNG image.
+    """Return a PNG image with at most `size` bytes; `None` if the image cannot be read or is too large.
 
-    Args:
-        data: The image. Only 8 bits per channel, without a palette and without interlacing, can be read.
-        size: The largest number of bytes to return.
-
-    Returns:
-        A PNG image, or `None` if the image cannot be read or is too large.
+    Only 8 bits per channel, without a palette and without interlacing, can be read.
     """
     try:
         width, height, channels, rows = _read_png(data)

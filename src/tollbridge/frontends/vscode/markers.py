@@ -13,12 +13,7 @@ from tollbridge.types.messages import read_reasoning_pack
 
 
 def encode_marker(model: str, data: bytes) -> bytes:
-    """Return a marker.
-
-    Args:
-        model: The name of the model, which only VS Code uses: the data contains the origin of the reasoning.
-        data: The reasoning.
-    """
+    """Return a marker. Only VS Code uses the name: the data contains the origin of the reasoning."""
     return f"{model.replace(chr(92), '_')}\\".encode() + urlsafe_b64encode(data).rstrip(b"=")
 
 

@@ -63,24 +63,14 @@ PROMPT_TEXT = 2
 
 
 class DecodedChat(msgspec.Struct, frozen=True):
-    """A decoded chat request.
-
-    Attributes:
-        request: The request.
-        dropped: The number of parts that cannot be sent to a gateway, by mime type or class.
-    """
+    """A chat request, and the number of parts that cannot be sent to a gateway, by mime type or class."""
 
     request: ChatRequest
     dropped: Mapping[str, int]
 
 
 def decode_chat(chat: wire.Chat, *, takes_files: bool = True, efforts: Sequence[str] = ()) -> DecodedChat:
-    """Decode a chat request.
-
-    Args:
-        chat: The request of VS Code.
-        takes_files: Whether the model accepts files such as PDF.
-        efforts: The reasoning efforts that the model accepts, weakest first.
+    """Decode a chat request for a model that accepts these reasoning efforts, and maybe files such as PDF.
 
     Raises:
         RequestError: A role, the tool mode or an option is invalid.
