@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -27,11 +28,11 @@ from tollbridge.frontends.http.limits import LIMITS
 from tollbridge.protocols import feature_headers
 from tollbridge.protocols.answer import AnswerEncoder
 from tollbridge.protocols.caller import Caller, encode_json
-from tollbridge.protocols.caller_request import CallerRequest
 from tollbridge.types.errors import BridgeError, BudgetExceeded, NotFound, RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.media import fingerprint
 from tollbridge.types.messages import (
+    ChatRequest,
     DataPart,
     Message,
     Origin,
@@ -78,8 +79,8 @@ class _Refusal(web.Response):
     """The error response of a gateway, kept while the request is repaired."""
 
 
-class _Call(msgspec.Struct, frozen=True):
-    """A request of a caller, and what is needed to answer it."""
+class _Call(msgspec.Struct, dict=True):
+    """A request of a caller, and what is needed to answer it. Its body is decoded once, on first use."""
 
     request: web.Request
     protocol: Caller
@@ -87,8 +88,13 @@ class _Call(msgspec.Struct, frozen=True):
     account: Account
     new_response: NewResponse
 
-    def decode(self) -> CallerRequest:
-        return self.protocol.decode(_read_object(self.body), self.request.headers)
+    @cached_property
+    def fields(self) -> Mapping[str, Any]:
+        return _read_object(self.body)
+
+    @cached_property
+    def chat(self) -> ChatRequest:
+        return self.protocol.decode(self.fields, self.request.headers).request
 
 
 class AnswerService:
@@ -139,7 +145,7 @@ class AnswerService:
         try:
             response = await self._forward(call, model, conversation)
         except BudgetExceeded:
-            if call.decode().request.max_output_tokens is not None:
+            if call.chat.max_output_tokens is not None:
                 raise
             # A turn can limit the answer to what the budget allows; a forwarded request stays as it is.
             return await self._translate(call)
@@ -214,7 +220,7 @@ class AnswerService:
             call.protocol.path,
             call.body,
             call.account,
-            decode=lambda: call.decode().request,
+            decode=lambda: call.chat,
             headers=headers,
             initiator=_program_name(request.headers),
             conversation=conversation,
@@ -238,7 +244,7 @@ class AnswerService:
             return response
 
     async def _translate(self, call: _Call) -> web.StreamResponse:
-        body, headers = _read_object(call.body), call.request.headers
+        body, headers = call.fields, call.request.headers
         protocol, account = call.protocol, call.account
         origin = Origin.of(str(body.get("model")), account.base_url)
         native = origin if account.backend == protocol.name else None
@@ -280,7 +286,7 @@ def _may_repair(error: BridgeError, call: _Call) -> bool:
     if error.kind == "invalid_request":
         return True
     try:
-        return find_repair(error, call.decode().request, LearnedQuirks()) is not None
+        return find_repair(error, call.chat, LearnedQuirks()) is not None
     except RequestError:
         return False
 
