@@ -40,7 +40,7 @@ from tollbridge.testing.responses import (
     make_events,
     number_events,
 )
-from tollbridge.testing.scenarios import Scenario, find_scenario
+from tollbridge.testing.scenarios import Scenario
 from tollbridge.testing.strict import ReasoningRegistry, check_rules, check_schema
 from tollbridge.testing.validation import read_shape
 from tollbridge.types.events import Usage
@@ -123,7 +123,7 @@ class RequestLog:
             self.disconnect_times.put_nowait(received.disconnected_at)
 
 
-class CountedAnswer:
+class CountedAnswer(msgspec.Struct):
     """An answer that the gateway began, and the usage that it has reported for it.
 
     Attributes:
@@ -133,12 +133,9 @@ class CountedAnswer:
             none.
     """
 
-    __slots__ = ("bearer", "response_id", "usage")
-
-    def __init__(self, bearer: str | None, response_id: str) -> None:
-        self.bearer = bearer
-        self.response_id = response_id
-        self.usage: Usage | None = None
+    bearer: str | None
+    response_id: str
+    usage: Usage | None = None
 
 
 class Service:
@@ -148,19 +145,18 @@ class Service:
         self,
         scenario: str,
         api_key: str | None,
-        settings: FaultSettings,
+        settings: FaultSettings | None = None,
         model: Model | None = None,
         *,
         strict: bool = False,
         cache: CacheSettings | None = None,
         prompts: PromptSettings | None = None,
     ) -> None:
-        find_scenario(scenario)
         self.prompts = prompts or PromptSettings()
         self._reasoning = ReasoningRegistry() if strict else None
         self._model = model
         self.scenario = scenario
-        self.settings = settings
+        self.settings = settings or FaultSettings()
         self.store = ResponseStore()
         self.log = RequestLog()
         self._digests: set[bytes] = set()
@@ -261,7 +257,7 @@ class Service:
     ) -> None:
         items = (*request.items, *output)
         count = self.prompts.count_text
-        self.cache.add(make_preface(request.body, count), make_units(items, count))
+        self.cache.use(make_preface(request.body, count), make_units(items, count))
         if self._reasoning is not None:
             self._reasoning.add(request.body.model, output)
         for store in [*stores, self.store] if request.body.store is not False else stores:
