@@ -129,10 +129,6 @@ def pass_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     yield from chunks
 
 
-def pass_answer(answer: ScriptedAnswer) -> ScriptedAnswer:
-    return answer
-
-
 def cut_answer_by_filter(answer: ScriptedAnswer) -> ScriptedAnswer:
     return cut_answer(answer, answer.output_tokens // 2, "content_filter")
 
@@ -142,10 +138,6 @@ def add_line_separators(answer: ScriptedAnswer) -> ScriptedAnswer:
     text = " One\u2028two\u2029three\u0085four."
     blocks = [Say(block.text + text) if isinstance(block, Say) else block for block in answer.blocks]
     return msgspec.structs.replace(answer, blocks=tuple(blocks))
-
-
-def pass_events(steps: Iterable[Step], _: FaultSettings) -> Iterable[Step]:
-    return steps
 
 
 def change_events(change: Callable[[Event], Event | None]) -> Fault:

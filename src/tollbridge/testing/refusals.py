@@ -23,18 +23,13 @@ Predicate = Callable[[Body], bool]
 
 # --- Rejected requests ---
 
-# The specification's error types by status. 401, 403 and 503 are not in its table and follow common use.
+# The specification's error types by status; others are `invalid_request` or `server_error`. 401, 403 and 503
+# are not in its table and follow common use.
 ERROR_TYPES: dict[int, str] = {
-    400: "invalid_request",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found",
-    405: "invalid_request",
-    413: "invalid_request",
-    415: "invalid_request",
     429: "too_many_requests",
-    500: "server_error",
-    503: "server_error",
 }
 
 
@@ -67,20 +62,22 @@ class RequestRejected(Exception):
         self.headers = dict(headers or {})
 
     @property
-    def error(self) -> dict[str, Any]:
-        """The error object."""
-        kind = ERROR_TYPES.get(self.status, "invalid_request" if self.status < 500 else "server_error")
-        return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-
-    @property
     def body(self) -> dict[str, Any]:
         """The body of the HTTP response."""
-        return {"error": self.error}
+        kind = ERROR_TYPES.get(self.status, "invalid_request" if self.status < 500 else "server_error")
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
 
 
 def reject(code: str, message: str, param: str = "") -> NoReturn:
     """Raise `RequestRejected` with the status 400."""
     raise RequestRejected(400, code, message, param=param)
+
+
+def show_value(value: object) -> str:
+    """Return a value of a request as error messages quote it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 # --- Replies that a scenario sends in place of a response ---

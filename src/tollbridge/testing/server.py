@@ -282,9 +282,7 @@ class Gateway:
         body = request[RECEIVED].body
         if not (scenario.reply or scenario.silent or scenario.disconnects or scenario.redirect):
             return None
-        if not scenario.applies(body if isinstance(body, dict) else {}):
-            return None
-        if scenario.once and not self._service.is_first(f"{request.method} {request.path}", body):
+        if not self._service.is_replaced(scenario, f"{request.method} {request.path}", body):
             return None
         if scenario.redirect is not None:
             return await self._redirect(request, scenario.redirect)

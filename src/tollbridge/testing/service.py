@@ -187,11 +187,15 @@ class Service:
             from_message = find_fault_name(next((body[name] for name in names if name in body), None))
         return from_header or from_message or self.scenario
 
-    def is_first(self, kind: str, body: object) -> bool:
-        """Whether a request of this kind with this body is received for the first time.
+    def is_replaced(self, scenario: Scenario, kind: str, body: object) -> bool:
+        """Whether the scenario replaces the response; with `once`, only to the first of equal requests.
 
         The order of the members of an object does not matter: some clients change it when they retry.
         """
+        if not scenario.applies(body if isinstance(body, dict) else {}):
+            return False
+        if not scenario.once:
+            return True
         digest = hashlib.sha256(kind.encode() + b"\0" + msgspec.json.encode(body, order="sorted")).digest()
         is_first = digest not in self._digests
         self._digests.add(digest)

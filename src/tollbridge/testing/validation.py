@@ -21,7 +21,7 @@ from tollbridge.protocols.openresponses.schema import (
     Shape,
     content_fields,
 )
-from tollbridge.testing.refusals import reject
+from tollbridge.testing.refusals import reject, show_value
 from tollbridge.types.media import split_data_url
 
 Item = dict[str, Any]
@@ -87,7 +87,7 @@ def _read_item(item: Mapping[str, Any], param: str) -> Item:
     if shape is None:
         reject(
             "unknown_item_type",
-            f"{param}.type is {_show(kind)}. Valid types: {', '.join(ITEMS)}.",
+            f"{param}.type is {show_value(kind)}. Valid types: {', '.join(ITEMS)}.",
             f"{param}.type",
         )
     read_shape(item, shape, param)
@@ -104,7 +104,7 @@ def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], pa
         if not isinstance(kind, str) or kind not in allowed:
             reject(
                 "invalid_content_type",
-                f"{path}.type is {_show(kind)}. Allowed here: {', '.join(sorted(allowed))}.",
+                f"{path}.type is {show_value(kind)}. Allowed here: {', '.join(sorted(allowed))}.",
                 f"{path}.type",
             )
         read_shape(part, CONTENT[kind], path)
@@ -157,7 +157,7 @@ def check_tool_choice(choice: str | Mapping[str, Any] | None, tools: Sequence[Fu
         for tool in chosen:
             name = tool.get("name") if isinstance(tool, Mapping) else None
             if not isinstance(name, str) or name not in names:
-                problem = f"tool_choice names {_show(name)}, which is not one of the tools."
+                problem = f"tool_choice names {show_value(name)}, which is not one of the tools."
                 reject("unknown_tool", problem, "tool_choice")
     elif choice == "required" and not names:
         reject("invalid_value", "tool_choice is required, but the request has no tools.", "tool_choice")
@@ -243,8 +243,3 @@ def check_abilities(model: Mapping[str, Any], items: Sequence[Item], tools: Sequ
     parts = [part for content in contents if isinstance(content, list) for part in content]
     if "vision" not in tags and any(part["type"] == "input_image" for part in parts):
         reject("unsupported_content", f"{model['id']} does not support images.", "input")
-
-
-def _show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
