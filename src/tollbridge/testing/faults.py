@@ -20,7 +20,6 @@ from tollbridge.testing.responses import (
     ScriptedAnswer,
     Step,
     cut_answer,
-    fail_response,
 )
 
 Chunk = bytes | Pause | Disconnect
@@ -167,7 +166,8 @@ def _failed_event(steps: list[Step]) -> Event:
     """Return the `response.failed` event that follows the steps."""
     events = [step for step in steps if isinstance(step, dict)]
     items = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-    response = fail_response(events[0]["response"], "server_error", FAILURE, items)
+    error = {"code": "server_error", "message": FAILURE}
+    response = {**events[0]["response"], "status": "failed", "error": error, "output": items}
     return {"type": "response.failed", "response": response}
 
 

@@ -188,9 +188,9 @@ def _unsupported(field: str, message: str) -> MakeReply:
     return make_json_error(400, {"error": {**error, "code": "unsupported_parameter"}})
 
 
-def _message_only(message: str, status: int = 400) -> MakeReply:
+def _message_only(message: str) -> MakeReply:
     """Return an error without code and field, as gateways forward the errors of a provider."""
-    return make_json_error(status, {"error": {"message": message, "type": "invalid_request_error"}})
+    return make_json_error(400, {"error": {"message": message, "type": "invalid_request_error"}})
 
 
 # By the name of the scenario: its description, which requests it rejects, and the error.

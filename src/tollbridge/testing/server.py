@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from tollbridge.testing import translations
-from tollbridge.testing.ai_sdk import AI_ROUTES, convert_errors
+from tollbridge.testing.ai_sdk import AI_ROUTES
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
@@ -176,7 +176,7 @@ class Gateway:
         """
         app = web.Application(
             client_max_size=LIMITS.body_size,
-            middlewares=[convert_errors, translations.convert_errors, self._handle],
+            middlewares=[translations.convert_errors, self._handle],
         )
         app[SERVICE] = self._service
         app.on_response_prepare.append(add_headers)
@@ -280,15 +280,15 @@ class Gateway:
     async def _replace_response(self, request: web.Request, scenario: Scenario) -> web.StreamResponse | None:
         """Return what the scenario sends in place of a response of the model, or None."""
         body = request[RECEIVED].body
-        if not (scenario.reply or scenario.silent or scenario.disconnects or scenario.redirect):
+        if scenario.reply is None and scenario.fault is None:
             return None
         if not self._service.is_replaced(scenario, f"{request.method} {request.path}", body):
             return None
-        if scenario.redirect is not None:
-            return await self._redirect(request, scenario.redirect)
         if scenario.reply is not None:
             return _send_reply(scenario.reply())
-        if scenario.silent:
+        if scenario.fault in ("redirect", "redirect elsewhere"):
+            return await self._redirect(request, scenario.fault)
+        if scenario.fault == "silence":
             await asyncio.sleep(self._service.settings.stall_seconds)
         await close_connection(request)
         return web.Response()
@@ -297,7 +297,7 @@ class Gateway:
         """Redirect a request, unless it comes from a redirect."""
         if request.path.startswith(MOVED) or request[RECEIVED].port == self._other_port:
             return None
-        if target == "same":
+        if target == "redirect":
             return web.Response(status=307, headers={"Location": MOVED + request.path})
         if self._other_port is None:
             self._other_port = await self._listen()

@@ -28,7 +28,6 @@ from tollbridge.testing.requests import (
     ResponseStore,
     accept_compaction,
     accept_request,
-    count_text,
     make_preface,
     make_units,
 )
@@ -271,4 +270,4 @@ class Service:
         """Return the compaction of a conversation: a description of it as encrypted content."""
         request = accept_compaction(read_shape(body, CompactBody, ""), [self.store])
         summary = " ".join(describe(request.items, request.body.instructions, ()))
-        return make_compaction(request, summary, count_text(summary))
+        return make_compaction(request, summary)
