@@ -184,12 +184,8 @@ def _convert_tool(tool: Options) -> Json:
 class PartEncoder(AnswerEncoder):
     """Encodes an answer as stream parts of specification 2, 3 or 4.
 
-    It opens and closes blocks of text and reasoning as needed, and numbers them.
-
-    Args:
-        spec: The version of the specification.
-        model: The id of the model.
-        unsupported: The options of the request that the model does not support. Each causes a warning.
+    It opens and closes blocks of text and reasoning as needed, and numbers them. Each option of the request
+    that the model does not support causes a warning.
     """
 
     def __init__(self, spec: int, model: str, unsupported: Sequence[str] = ()) -> None:

@@ -139,12 +139,9 @@ def find_language_model(model_id: str) -> Mapping[str, Any]:
 
 
 def list_page(after: str | None, limit: str | None, window: int | None = None) -> dict[str, Any]:
-    """Return a page of the model list as Anthropic's API sends it.
+    """Return a page of the model list as Anthropic's API sends it: at most `limit` models after `after`.
 
-    Args:
-        after: The id of the model before the first one of the page.
-        limit: The most models of the page, as the query gives it.
-        window: The context window of all models; by default, each has its own.
+    The context window is that of all models; by default, each has its own.
     """
     models = list_models(window)
     ids = [model["id"] for model in models]

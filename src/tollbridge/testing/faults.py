@@ -68,7 +68,7 @@ class Framing(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = True
 
 
-def make_frame(event: Event, framing: Framing = Framing()) -> bytes:  # noqa: B008 (frozen)
+def make_frame(event: Event, framing: Framing) -> bytes:
     data = msgspec.json.encode(event)
     if framing.multi_line:
         data = msgspec.json.format(data, indent=1)

@@ -62,9 +62,7 @@ class CacheUse(msgspec.Struct, frozen=True):
 class PromptCache:
     """The prefixes of the prompts that were received, by their digests, with the time of their last use.
 
-    Attributes:
-        settings: How the cache behaves.
-        clock: The current time in seconds. Tests can move it.
+    Tests can move its clock.
     """
 
     def __init__(self, settings: CacheSettings | None = None, limit: int = LIMITS.prefixes) -> None:
@@ -95,9 +93,7 @@ class PromptCache:
     def use(self, preface: Sequence[Unit], items: Sequence[Unit]) -> CacheUse:
         """Look a prompt up, and add it with all its prefixes.
 
-        Args:
-            preface: What precedes the items: the model and options, each tool, the instructions.
-            items: The items.
+        The preface is what precedes the items: the model and options, each tool, the instructions.
         """
         settings, now = self.settings, self.clock
         units = list(self._split(preface, items))

@@ -327,15 +327,9 @@ SERVER_RULES: dict[str, Predicate] = {
 
 
 def check_server_rules(names: Iterable[str], body: object) -> None:
-    """Reject a body that uses a feature which the server lacks.
-
-    Args:
-        names: Keys of `SERVER_RULES`.
-        body: The decoded body; anything but an object is left to the validation.
-    """
-    if not isinstance(body, Mapping):
-        return
-    if any(SERVER_RULES[name](body) for name in names):
+    """Reject a body that uses a feature which the server lacks, by its name in `SERVER_RULES`."""
+    # Anything but an object is left to the validation.
+    if isinstance(body, Mapping) and any(SERVER_RULES[name](body) for name in names):
         reject("invalid_request", "Bad request.")
 
 

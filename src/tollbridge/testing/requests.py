@@ -180,11 +180,6 @@ class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: int
     cache: CacheUse = CacheUse()
 
-    @property
-    def cached_tokens(self) -> int:
-        """The tokens of the prompt that were in the prompt cache."""
-        return self.cache.cached_tokens
-
 
 def accept_request(
     body: CreateBody,
@@ -194,11 +189,7 @@ def accept_request(
 ) -> AcceptedRequest:
     """Validate a body against the model and the stored responses.
 
-    Args:
-        body: The body of `POST /responses`.
-        stores: Where to find previous responses and items.
-        cache: The prompt cache, if the request uses it. The prompt is looked up and then added.
-        prompts: How the prompt is counted and limited.
+    If there is a prompt cache, the prompt is looked up there and then added.
 
     Raises:
         RequestRejected: The request is invalid.
@@ -211,10 +202,8 @@ def accept_request(
     validation.check_abilities(model, items, tools)
     preface, units = make_preface(body, prompts.count_text), make_units(items, prompts.count_text)
     tokens = count_units(preface) + count_units(units)
-    window = prompts.window or model["context_window"]
-    validation.check_window(window, tokens)
-    if prompts.shared:
-        validation.check_shared_window(window, tokens, body.max_output_tokens or model["max_tokens"])
+    output = (body.max_output_tokens or model["max_tokens"]) if prompts.shared else 0
+    validation.check_window(prompts.window or model["context_window"], tokens, output)
     return AcceptedRequest(
         body=body,
         model=model,

@@ -143,7 +143,7 @@ def make_usage(request: AcceptedRequest, output_tokens: int, reasoning_tokens: i
         Usage(
             input_tokens=request.input_tokens,
             output_tokens=output_tokens,
-            cached_tokens=request.cached_tokens,
+            cached_tokens=request.cache.cached_tokens,
             cache_write_tokens=request.cache.written_tokens,
             reasoning_tokens=reasoning_tokens,
         )

@@ -286,11 +286,8 @@ async def send_joined(
 ) -> web.StreamResponse:
     """Send the whole answer in one body, for a client that does not stream.
 
-    Args:
-        request: The HTTP request.
-        steps: The steps of the answer.
-        join: Converts the events to the answer. It returns None if the scenario ends the answer early: then
-            what is sent is no JSON.
+    `join` converts the events to the answer. It returns None if the scenario ends the answer early: then what
+    is sent is no JSON.
     """
     events: list[Event] = []
     raw = b""

@@ -201,11 +201,7 @@ class Service:
         return is_first
 
     def accept(self, body: Mapping[str, Any], *stores: ResponseStore) -> AcceptedRequest:
-        """Validate the body of a request for a response.
-
-        Args:
-            body: The decoded body.
-            stores: Where to find previous responses, in addition to the store of the server.
+        """Validate a request for a response. Previous responses are in `stores` or in that of the server.
 
         Raises:
             RequestRejected: The request is invalid.
@@ -236,11 +232,7 @@ class Service:
     ) -> Iterator[Step]:
         """Yield the steps of the answer. The response is stored before its final event is yielded.
 
-        Args:
-            request: The request.
-            scenario: Changes the answer and its steps.
-            stores: Where to store the response, in addition to the store of the server.
-            bearer: The API key, for `counted`.
+        It is stored in `stores` and in the store of the server. The API key is for `counted`.
         """
         answer_count = CountedAnswer(bearer, request.id)
         self.counted.append(answer_count)

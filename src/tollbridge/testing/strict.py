@@ -151,8 +151,7 @@ def check_rules(value: str | Sequence[Item] | None) -> None:
     * Outputs follow their calls immediately, in the order of the calls.
     * Reasoning is followed by a message of the assistant or a function call.
 
-    Args:
-        value: The `input` of a request that `check_schema` accepts.
+    The value is the `input` of a request that `check_schema` accepts.
 
     Raises:
         RequestRejected: A rule is broken.

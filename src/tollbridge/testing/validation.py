@@ -49,10 +49,7 @@ def read_json(data: bytes | str) -> dict[str, Any]:
 def read_shape(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Shape:
     """Convert a JSON object to a struct.
 
-    Args:
-        value: The object.
-        shape: The struct type.
-        param: Path of the object in the request, used in errors. Empty for the body itself.
+    `param` is the path of the object in the request, used in errors. It is empty for the body itself.
 
     Raises:
         RequestRejected: The object does not match. The error's `param` is the path of the invalid field.
@@ -180,9 +177,7 @@ def check_output_format(body: CreateBody) -> None:
 def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
     """Check that every function call has exactly one output, and that the output follows the call.
 
-    Args:
-        items: The whole conversation.
-        names: The source of each item, such as `input[0]`; used in errors.
+    The names are the source of each item, such as `input[0]`; used in errors.
 
     Raises:
         RequestRejected: The conversation is empty, or calls and outputs do not match.
@@ -213,8 +208,11 @@ def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
         reject("no_tool_output_found", problem, f"{name}.call_id")
 
 
-def check_window(window: int, tokens: int) -> None:
-    """Reject a prompt that is larger than the model's context window."""
+def check_window(window: int, tokens: int, output: int = 0) -> None:
+    """Reject a prompt that is larger than the context window.
+
+    With an output limit, prompt and output share the window, and the error is in Anthropic's words.
+    """
     if tokens > window:
         reject(
             "context_length_exceeded",
@@ -222,10 +220,6 @@ def check_window(window: int, tokens: int) -> None:
             f"{tokens} tokens. Please reduce the length of the messages.",
             "input",
         )
-
-
-def check_shared_window(window: int, tokens: int, output: int) -> None:
-    """Reject a prompt that does not fit the window together with the output limit, in Anthropic's words."""
     if tokens + output > window:
         reject(
             "invalid_request_error",

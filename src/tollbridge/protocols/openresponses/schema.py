@@ -315,8 +315,7 @@ ALLOWED_CONTENT: dict[str, frozenset[str]] = {
 def content_fields(item: Object) -> list[tuple[str, frozenset[str]]]:
     """Return the fields of an input item that can hold content parts, each with the allowed part types.
 
-    Args:
-        item: An input item that has a `type` and, if it is a message, a valid `role`.
+    The item has a `type` and, if it is a message, a valid `role`.
     """
     match item["type"]:
         case "message":
