@@ -85,6 +85,6 @@ async def test_different_tools_are_a_different_prefix(client: Client) -> None:
 def test_the_cache_drops_the_oldest_prefixes() -> None:
     cache = PromptCache(limit=3)
     for word in (b"a", b"b", b"c"):
-        cache.add([(word, 0)], [(word, 5)])
+        cache.use([(word, 0)], [(word, 5)])
     assert cache.use([(b"c", 0)], [(b"c", 5)]).cached_tokens == 5
     assert cache.use([(b"a", 0)], [(b"a", 5)]).cached_tokens == 0

@@ -18,7 +18,7 @@ from tollbridge.protocols.caller_request import CallerRequest
 from tollbridge.testing.catalog import MODELS
 from tollbridge.testing.refusals import RequestRejected, reject
 from tollbridge.testing.routes import BODY, SERVICE, Handler, send_json
-from tollbridge.testing.translations import read_error, send_answer
+from tollbridge.testing.translations import send_answer
 from tollbridge.testing.validation import read_json
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import (
@@ -76,8 +76,9 @@ def read_call(body: Options, model: str) -> Json:
     request |= {name: body[option] for option, name in _OPTIONS.items() if body.get(option) is not None}
     if body.get("tools"):
         request["tools"] = [_convert_tool(tool) for tool in body["tools"]]
-    if body.get("toolChoice"):
-        request["tool_choice"] = _convert_choice(body["toolChoice"])
+    if choice := body.get("toolChoice"):
+        tool = {"type": "function", "name": choice.get("toolName")}
+        request["tool_choice"] = tool if choice.get("type") == "tool" else choice.get("type")
     if body.get("reasoning") not in (None, "provider-default"):
         request["reasoning"] = {"effort": body["reasoning"]}
     response_format = body.get("responseFormat") or {}
@@ -177,24 +178,14 @@ def _convert_tool(tool: Options) -> Json:
     return {**names, "parameters": tool.get("inputSchema"), "strict": False}
 
 
-def _convert_choice(choice: Options) -> Any:
-    if choice.get("type") == "tool":
-        return {"type": "function", "name": choice.get("toolName")}
-    return choice.get("type")
-
-
 # --- Stream parts ---
 
 
 class PartEncoder(AnswerEncoder):
     """Encodes an answer as stream parts of specification 2, 3 or 4.
 
-    It opens and closes blocks of text and reasoning as needed, and numbers them.
-
-    Args:
-        spec: The version of the specification.
-        model: The id of the model.
-        unsupported: The options of the request that the model does not support. Each causes a warning.
+    It opens and closes blocks of text and reasoning as needed, and numbers them. Each option of the request
+    that the model does not support causes a warning.
     """
 
     def __init__(self, spec: int, model: str, unsupported: Sequence[str] = ()) -> None:
@@ -329,16 +320,6 @@ def _encode_nested_usage(usage: Usage) -> Json:
 
 # --- Routes ---
 
-# The protocol's error types, by status.
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "forbidden",
-    404: "model_not_found",
-    424: "failed_dependency",
-    429: "rate_limit_exceeded",
-}
-
 
 async def call_model(request: web.Request) -> web.StreamResponse:
     spec, model = _read_spec(request), request.headers.get("ai-language-model-id", "")
@@ -386,17 +367,6 @@ def _read_spec(request: web.Request, default: int | None = None) -> int:
             "ai-language-model-specification-version",
         )
     return int(version)
-
-
-@web.middleware
-async def convert_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Replace error types: this protocol has its own, and the SDK's client recognises errors by them."""
-    response = await handler(request)
-    error = read_error(response) if "/ai/" in request.path else None
-    if error is not None and isinstance(response, web.Response):
-        error["type"] = _ERROR_TYPES.get(response.status, "internal_server_error")
-        response.body = msgspec.json.encode({"error": error})
-    return response
 
 
 AI_ROUTES: tuple[tuple[str, str, Handler], ...] = (

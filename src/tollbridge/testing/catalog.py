@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tollbridge.testing.refusals import RequestRejected, reject
+from tollbridge.testing.refusals import RequestRejected, reject, show_value
 
 _RELEASED = 1_767_225_600  # 2026-01-01, so that the list is the same every day
 
@@ -85,7 +85,7 @@ def find_model(model_id: str) -> Mapping[str, Any]:
         raise RequestRejected(
             404,
             "model_not_found",
-            f"The model {_show(model_id)} does not exist. Valid models: {valid}.",
+            f"The model {show_value(model_id)} does not exist. Valid models: {valid}.",
             param="model",
         )
     return model
@@ -132,23 +132,16 @@ def find_language_model(model_id: str) -> Mapping[str, Any]:
     if model["type"] != "language":
         reject(
             "unsupported_model",
-            f"The model {_show(model_id)} is of type {model['type']} and cannot create responses.",
+            f"The model {show_value(model_id)} is of type {model['type']} and cannot create responses.",
             "model",
         )
     return model
 
 
-def _show(model_id: str) -> str:
-    return repr(model_id if len(model_id) <= 80 else f"{model_id[:80]}…")
-
-
 def list_page(after: str | None, limit: str | None, window: int | None = None) -> dict[str, Any]:
-    """Return a page of the model list as Anthropic's API sends it.
+    """Return a page of the model list as Anthropic's API sends it: at most `limit` models after `after`.
 
-    Args:
-        after: The id of the model before the first one of the page.
-        limit: The most models of the page, as the query gives it.
-        window: The context window of all models; by default, each has its own.
+    The context window is that of all models; by default, each has its own.
     """
     models = list_models(window)
     ids = [model["id"] for model in models]

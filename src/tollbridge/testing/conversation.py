@@ -65,11 +65,8 @@ def find_short_request(items: Sequence[Item]) -> str:
 
 
 def find_fault_name(value: Any) -> str | None:
-    """Return the scenario that the last user message names as `fault:NAME`.
-
-    Args:
-        value: The `input` or `prompt` of a request. It can be invalid.
-    """
+    """Return the scenario that the last user message of an input names as `fault:NAME`."""
+    # The input is not validated yet.
     items = value if isinstance(value, list) else [{"role": "user", "content": value}]
     for item in reversed(items):
         if isinstance(item, Mapping) and item.get("role") == "user":

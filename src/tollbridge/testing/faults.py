@@ -20,7 +20,6 @@ from tollbridge.testing.responses import (
     ScriptedAnswer,
     Step,
     cut_answer,
-    fail_response,
 )
 
 Chunk = bytes | Pause | Disconnect
@@ -69,7 +68,7 @@ class Framing(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = True
 
 
-def make_frame(event: Event, framing: Framing = Framing()) -> bytes:  # noqa: B008 (frozen)
+def make_frame(event: Event, framing: Framing) -> bytes:
     data = msgspec.json.encode(event)
     if framing.multi_line:
         data = msgspec.json.format(data, indent=1)
@@ -129,10 +128,6 @@ def pass_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     yield from chunks
 
 
-def pass_answer(answer: ScriptedAnswer) -> ScriptedAnswer:
-    return answer
-
-
 def cut_answer_by_filter(answer: ScriptedAnswer) -> ScriptedAnswer:
     return cut_answer(answer, answer.output_tokens // 2, "content_filter")
 
@@ -142,10 +137,6 @@ def add_line_separators(answer: ScriptedAnswer) -> ScriptedAnswer:
     text = " One\u2028two\u2029three\u0085four."
     blocks = [Say(block.text + text) if isinstance(block, Say) else block for block in answer.blocks]
     return msgspec.structs.replace(answer, blocks=tuple(blocks))
-
-
-def pass_events(steps: Iterable[Step], _: FaultSettings) -> Iterable[Step]:
-    return steps
 
 
 def change_events(change: Callable[[Event], Event | None]) -> Fault:
@@ -175,7 +166,8 @@ def _failed_event(steps: list[Step]) -> Event:
     """Return the `response.failed` event that follows the steps."""
     events = [step for step in steps if isinstance(step, dict)]
     items = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-    response = fail_response(events[0]["response"], "server_error", FAILURE, items)
+    error = {"code": "server_error", "message": FAILURE}
+    response = {**events[0]["response"], "status": "failed", "error": error, "output": items}
     return {"type": "response.failed", "response": response}
 
 

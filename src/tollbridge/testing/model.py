@@ -57,12 +57,9 @@ _FILLER_WORDS = frozenset({"get", "set", "the", "a", "to", "of", "do", "copilot"
 
 
 def make_answer(request: AcceptedRequest, words: Collection[str], pace: float) -> ScriptedAnswer:
-    """Return the answer of the model.
+    """Return the answer of the model, with `pace` seconds per token if it is slow.
 
-    Args:
-        request: The request.
-        words: Keys of `WORDS` that apply in addition to the words of the last user message.
-        pace: Seconds per token of a slow answer.
+    The `words` are keys of `WORDS` that apply in addition to the words of the last user message.
     """
     text = find_short_request(request.items)
     words = {*words, *(name for name, pattern in _PATTERNS.items() if pattern.search(text))}
@@ -144,12 +141,7 @@ def _text_block(request: AcceptedRequest, words: Collection[str]) -> Say:
 
 
 def choose_tools(request: AcceptedRequest, words: Collection[str]) -> list[FunctionTool]:
-    """Return the tools that the model calls.
-
-    Args:
-        request: The request.
-        words: The keys of `WORDS` that apply to it.
-    """
+    """Return the tools that the model calls; `words` are the keys of `WORDS` that apply to the request."""
     tools, mode = _allowed_tools(request)
     if mode == "none" or not tools:
         return []

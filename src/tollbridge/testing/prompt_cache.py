@@ -62,9 +62,7 @@ class CacheUse(msgspec.Struct, frozen=True):
 class PromptCache:
     """The prefixes of the prompts that were received, by their digests, with the time of their last use.
 
-    Attributes:
-        settings: How the cache behaves.
-        clock: The current time in seconds. Tests can move it.
+    Tests can move its clock.
     """
 
     def __init__(self, settings: CacheSettings | None = None, limit: int = LIMITS.prefixes) -> None:
@@ -95,44 +93,32 @@ class PromptCache:
     def use(self, preface: Sequence[Unit], items: Sequence[Unit]) -> CacheUse:
         """Look a prompt up, and add it with all its prefixes.
 
-        Args:
-            preface: What precedes the items: the model and options, each tool, the instructions.
-            items: The items.
+        The preface is what precedes the items: the model and options, each tool, the instructions.
         """
+        settings, now = self.settings, self.clock
         units = list(self._split(preface, items))
+        digests = list(self._digests(units))
         total = sum(tokens for _, tokens in units)
-        cached = self._count_cached(units)
-        if total >= self.settings.minimum:
-            self._add(units)
-        written = None
-        if self.settings.reports_writes:
-            written = max(0, self._round(total) - cached) if total >= self.settings.minimum else 0
-        return CacheUse(cached, written, self.provider)
-
-    def add(self, preface: Sequence[Unit], items: Sequence[Unit]) -> None:
-        """Add a prompt with its answer."""
-        units = list(self._split(preface, items))
-        if sum(tokens for _, tokens in units) >= self.settings.minimum:
-            self._add(units)
-
-    def _count_cached(self, units: Sequence[Unit]) -> int:
-        """Return the tokens of the longest prefix that is in the cache, and note that it was used."""
-        cached, now = 0, self.clock
-        totals = accumulate(tokens for _, tokens in units)
-        for digest, total in zip(self._digests(units), totals, strict=True):
+        cached = 0
+        for digest, prefix in zip(digests, accumulate(tokens for _, tokens in units), strict=True):
             last_use = self._uses.get(digest)
-            if last_use is None or now - last_use > self.settings.lifetime:
+            if last_use is None or now - last_use > settings.lifetime:
                 break
-            cached = total
+            cached = prefix
         cached = self._round(cached)
-        return cached if cached >= self.settings.minimum else 0
+        if cached < settings.minimum:
+            cached = 0
+        written = 0
+        if total >= settings.minimum:
+            written = max(0, self._round(total) - cached)
+            self._add(digests, now)
+        return CacheUse(cached, written if settings.reports_writes else None, self.provider)
 
     def _round(self, tokens: int) -> int:
         return tokens - tokens % (self.settings.block or 1)
 
-    def _add(self, units: Sequence[Unit]) -> None:
-        now = self.clock
-        for digest in self._digests(units):
+    def _add(self, digests: Sequence[bytes], now: float) -> None:
+        for digest in digests:
             self._uses[digest] = now
             self._uses.move_to_end(digest)
         while len(self._uses) > self._limit:

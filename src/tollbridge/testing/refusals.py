@@ -23,18 +23,13 @@ Predicate = Callable[[Body], bool]
 
 # --- Rejected requests ---
 
-# The specification's error types by status. 401, 403 and 503 are not in its table and follow common use.
+# The specification's error types by status; others are `invalid_request` or `server_error`. 401, 403 and 503
+# are not in its table and follow common use.
 ERROR_TYPES: dict[int, str] = {
-    400: "invalid_request",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found",
-    405: "invalid_request",
-    413: "invalid_request",
-    415: "invalid_request",
     429: "too_many_requests",
-    500: "server_error",
-    503: "server_error",
 }
 
 
@@ -67,20 +62,22 @@ class RequestRejected(Exception):
         self.headers = dict(headers or {})
 
     @property
-    def error(self) -> dict[str, Any]:
-        """The error object."""
-        kind = ERROR_TYPES.get(self.status, "invalid_request" if self.status < 500 else "server_error")
-        return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-
-    @property
     def body(self) -> dict[str, Any]:
         """The body of the HTTP response."""
-        return {"error": self.error}
+        kind = ERROR_TYPES.get(self.status, "invalid_request" if self.status < 500 else "server_error")
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
 
 
 def reject(code: str, message: str, param: str = "") -> NoReturn:
     """Raise `RequestRejected` with the status 400."""
     raise RequestRejected(400, code, message, param=param)
+
+
+def show_value(value: object) -> str:
+    """Return a value of a request as error messages quote it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 # --- Replies that a scenario sends in place of a response ---
@@ -191,9 +188,9 @@ def _unsupported(field: str, message: str) -> MakeReply:
     return make_json_error(400, {"error": {**error, "code": "unsupported_parameter"}})
 
 
-def _message_only(message: str, status: int = 400) -> MakeReply:
+def _message_only(message: str) -> MakeReply:
     """Return an error without code and field, as gateways forward the errors of a provider."""
-    return make_json_error(status, {"error": {"message": message, "type": "invalid_request_error"}})
+    return make_json_error(400, {"error": {"message": message, "type": "invalid_request_error"}})
 
 
 # By the name of the scenario: its description, which requests it rejects, and the error.
@@ -330,15 +327,9 @@ SERVER_RULES: dict[str, Predicate] = {
 
 
 def check_server_rules(names: Iterable[str], body: object) -> None:
-    """Reject a body that uses a feature which the server lacks.
-
-    Args:
-        names: Keys of `SERVER_RULES`.
-        body: The decoded body; anything but an object is left to the validation.
-    """
-    if not isinstance(body, Mapping):
-        return
-    if any(SERVER_RULES[name](body) for name in names):
+    """Reject a body that uses a feature which the server lacks, by its name in `SERVER_RULES`."""
+    # Anything but an object is left to the validation.
+    if isinstance(body, Mapping) and any(SERVER_RULES[name](body) for name in names):
         reject("invalid_request", "Bad request.")
 
 

@@ -22,7 +22,7 @@ from tollbridge.testing import validation
 from tollbridge.testing.catalog import find_language_model
 from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.prompt_cache import CacheUse, PromptCache, Unit, encode_visible
-from tollbridge.testing.refusals import RequestRejected
+from tollbridge.testing.refusals import RequestRejected, show_value
 from tollbridge.types.media import image_size, split_data_url
 
 Item = dict[str, Any]
@@ -84,17 +84,14 @@ def count_item(item: Mapping[str, Any], count: CountText = count_text) -> int:
     )
 
 
-def make_preface(body: CreateBody | CompactBody, count: CountText = count_text) -> list[Unit]:
+def make_preface(body: CreateBody, count: CountText = count_text) -> list[Unit]:
     """Return what precedes the items, with its tokens: model, effort, tools, output format, instructions."""
-    reasoning = body.reasoning if isinstance(body, CreateBody) else None
-    tools = body.tools if isinstance(body, CreateBody) else None
-    output_format = body.text.format if isinstance(body, CreateBody) and body.text else None
-    units = [(msgspec.json.encode((body.model, reasoning and reasoning.effort)), 0)]
-    for tool in tools or ():
+    units = [(msgspec.json.encode((body.model, body.reasoning and body.reasoning.effort)), 0)]
+    for tool in body.tools or ():
         content = msgspec.json.encode(tool)
         units.append((content, ITEM_OVERHEAD + count(content.decode())))
-    if output_format:
-        content = msgspec.json.encode(output_format)
+    if body.text and body.text.format:
+        content = msgspec.json.encode(body.text.format)
         units.append((content, count(content.decode())))
     if body.instructions:
         content = msgspec.json.encode(body.instructions)
@@ -168,27 +165,20 @@ class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: The id of the response.
         created_at: The time of the response, in seconds since 1970.
-        body: The body.
         model: The entry of the model list.
-        tools: The tools of the body.
         items: The whole conversation, including that of `previous_response_id`.
         input_tokens: The tokens of the prompt.
         cache: What the prompt cache did for the prompt.
     """
 
-    id: str
-    created_at: int
+    id: str = msgspec.field(default_factory=lambda: new_id("resp"))
+    created_at: int = msgspec.field(default_factory=lambda: int(time.time()))
     body: CreateBody
     model: Mapping[str, Any]
-    tools: tuple[FunctionTool, ...]
+    tools: tuple[FunctionTool, ...] = ()
     items: tuple[Item, ...]
     input_tokens: int
     cache: CacheUse = CacheUse()
-
-    @property
-    def cached_tokens(self) -> int:
-        """The tokens of the prompt that were in the prompt cache."""
-        return self.cache.cached_tokens
 
 
 def accept_request(
@@ -199,11 +189,7 @@ def accept_request(
 ) -> AcceptedRequest:
     """Validate a body against the model and the stored responses.
 
-    Args:
-        body: The body of `POST /responses`.
-        stores: Where to find previous responses and items.
-        cache: The prompt cache, if the request uses it. The prompt is looked up and then added.
-        prompts: How the prompt is counted and limited.
+    If there is a prompt cache, the prompt is looked up there and then added.
 
     Raises:
         RequestRejected: The request is invalid.
@@ -216,20 +202,16 @@ def accept_request(
     validation.check_abilities(model, items, tools)
     preface, units = make_preface(body, prompts.count_text), make_units(items, prompts.count_text)
     tokens = count_units(preface) + count_units(units)
-    window = prompts.window or model["context_window"]
-    validation.check_window(window, tokens)
-    if prompts.shared:
-        validation.check_shared_window(window, tokens, body.max_output_tokens or model["max_tokens"])
-    request = AcceptedRequest(
-        id=new_id("resp"),
-        created_at=int(time.time()),
+    output = (body.max_output_tokens or model["max_tokens"]) if prompts.shared else 0
+    validation.check_window(prompts.window or model["context_window"], tokens, output)
+    return AcceptedRequest(
         body=body,
         model=model,
         tools=tuple(tools),
         items=tuple(items),
         input_tokens=tokens,
+        cache=CacheUse() if cache is None else cache.use(preface, units),
     )
-    return request if cache is None else msgspec.structs.replace(request, cache=cache.use(preface, units))
 
 
 def _read_conversation(body: CreateBody | CompactBody, stores: Sequence[ResponseStore]) -> list[Item]:
@@ -237,12 +219,10 @@ def _read_conversation(body: CreateBody | CompactBody, stores: Sequence[Response
     new = validation.read_input(body.input)
     if not new and not (previous and isinstance(body, CompactBody)):
         validation.check_conversation([], [])  # raises: the input is empty
-    new_names = [f"input[{index}]" for index in range(len(new))]
-    items = [
-        *previous,
-        *(_resolve_reference(item, stores, name) for item, name in zip(new, new_names, strict=True)),
-    ]
-    validation.check_conversation(items, [*("previous_response_id" for _ in previous), *new_names])
+    names = [f"input[{index}]" for index in range(len(new))]
+    resolved = [_resolve_reference(item, stores, name) for item, name in zip(new, names, strict=True)]
+    items = [*previous, *resolved]
+    validation.check_conversation(items, [*("previous_response_id" for _ in previous), *names])
     return items
 
 
@@ -252,9 +232,8 @@ def _find_previous(response_id: str | None, stores: Sequence[ResponseStore]) -> 
     for store in stores:
         if (items := store.find(response_id)) is not None:
             return items
-    shown_id = response_id if len(response_id) <= 80 else f"{response_id[:80]}…"
     advice = "Responses created with store: false are not stored."
-    message = f"Previous response with id {shown_id!r} not found. {advice}"
+    message = f"Previous response with id {show_value(response_id)} not found. {advice}"
     raise RequestRejected(400, "previous_response_not_found", message, param="previous_response_id")
 
 
@@ -267,7 +246,7 @@ def _resolve_reference(item: Item, stores: Sequence[ResponseStore], name: str) -
     raise RequestRejected(
         404,
         "item_not_found",
-        f"Item with id {item['id'][:80]!r} not found. Items are not stored when store is false.",
+        f"Item with id {show_value(item['id'])} not found. Items are not stored when store is false.",
         param=f"{name}.id",
     )
 
@@ -276,14 +255,7 @@ def accept_compaction(body: CompactBody, stores: Sequence[ResponseStore]) -> Acc
     """Validate a body of `POST /responses/compact`, like `accept_request`."""
     model = find_language_model(body.model)
     items = _read_conversation(body, stores)
-    tokens = count_units(make_preface(body)) + count_units(make_units(items))
+    prompt = CreateBody(model=body.model, instructions=body.instructions)
+    tokens = count_units(make_preface(prompt)) + count_units(make_units(items))
     validation.check_window(model["context_window"], tokens)
-    return AcceptedRequest(
-        id=new_id("resp"),
-        created_at=int(time.time()),
-        body=CreateBody(model=body.model, instructions=body.instructions),
-        model=model,
-        tools=(),
-        items=tuple(items),
-        input_tokens=tokens,
-    )
+    return AcceptedRequest(body=prompt, model=model, items=tuple(items), input_tokens=tokens)

@@ -135,6 +135,7 @@ def _first_tokens(text: str, limit: int) -> str:
 # --- Response objects and items, with every field that the specification requires ---
 
 Resource = dict[str, Any]
+ReasoningName = Literal["reasoning_summary_text", "reasoning", "reasoning_text"]
 
 
 def make_usage(request: AcceptedRequest, output_tokens: int, reasoning_tokens: int = 0) -> Resource:
@@ -142,7 +143,7 @@ def make_usage(request: AcceptedRequest, output_tokens: int, reasoning_tokens: i
         Usage(
             input_tokens=request.input_tokens,
             output_tokens=output_tokens,
-            cached_tokens=request.cached_tokens,
+            cached_tokens=request.cache.cached_tokens,
             cache_write_tokens=request.cache.written_tokens,
             reasoning_tokens=reasoning_tokens,
         )
@@ -177,12 +178,7 @@ def end_response(request: AcceptedRequest, answer: ScriptedAnswer, output: Seque
     return response
 
 
-def fail_response(response: Resource, code: str, message: str, output: Sequence[Item] = ()) -> Resource:
-    error = {"code": code, "message": message}
-    return {**response, "status": "failed", "error": error, "output": list(output)}
-
-
-def make_item(block: Block, request: AcceptedRequest, status: str, raw_reasoning: bool = False) -> Item:
+def make_item(block: Block, request: AcceptedRequest, status: str, reasoning: ReasoningName) -> Item:
     """Return the complete item of a block."""
     match block:
         case Say():
@@ -206,7 +202,14 @@ def make_item(block: Block, request: AcceptedRequest, status: str, raw_reasoning
                 "result": block.png,
             }
         case Think():
-            return _reasoning(block, request, raw_reasoning)
+            item: Item = {"type": "reasoning", "id": new_id("rs"), "summary": []}
+            if reasoning == "reasoning_summary_text":
+                item["summary"] = [{"type": "summary_text", "text": block.text}]
+            else:
+                item["content"] = [{"type": "reasoning_text", "text": block.text}]
+            if "reasoning.encrypted_content" in (request.body.include or ()):
+                item["encrypted_content"] = encode_encrypted_content(block.text)
+            return item
 
 
 def make_text_part(block: Say) -> Item:
@@ -223,14 +226,14 @@ def make_text_part(block: Say) -> Item:
     return {"type": "output_text", "text": block.text, "annotations": cites, "logprobs": []}
 
 
-def make_compaction(request: AcceptedRequest, summary: str, output_tokens: int) -> Resource:
+def make_compaction(request: AcceptedRequest, summary: str) -> Resource:
     item = {"type": "compaction", "id": new_id("cmp"), "encrypted_content": encode_encrypted_content(summary)}
     return {
         "id": new_id("resp"),
         "object": "response.compaction",
         "created_at": request.created_at,
         "output": [item],
-        "usage": make_usage(request, output_tokens),
+        "usage": make_usage(request, count_text(summary)),
     }
 
 
@@ -256,21 +259,9 @@ def _message(content: list[Item], status: str) -> Item:
     return {"type": "message", "id": new_id("msg"), "status": status, "role": "assistant", "content": content}
 
 
-def _reasoning(block: Think, request: AcceptedRequest, raw: bool) -> Item:
-    item: Item = {"type": "reasoning", "id": new_id("rs"), "summary": []}
-    if raw:
-        item["content"] = [{"type": "reasoning_text", "text": block.text}]
-    else:
-        item["summary"] = [{"type": "summary_text", "text": block.text}]
-    if "reasoning.encrypted_content" in (request.body.include or ()):
-        item["encrypted_content"] = encode_encrypted_content(block.text)
-    return item
-
-
 # --- Stream events ---
 
 Event = dict[str, Any]
-ReasoningName = Literal["reasoning_summary_text", "reasoning", "reasoning_text"]
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -289,26 +280,16 @@ class Disconnect(msgspec.Struct, frozen=True):
 Step = Event | bytes | Pause | Disconnect
 
 
-def make_output(
-    request: AcceptedRequest, answer: ScriptedAnswer, reasoning: ReasoningName = "reasoning_summary_text"
-) -> list[Item]:
-    raw = reasoning != "reasoning_summary_text"
-    last = len(answer.blocks) - 1
-    return [
-        make_item(block, request, "incomplete" if answer.cut and index == last else "completed", raw)
-        for index, block in enumerate(answer.blocks)
-    ]
-
-
-def make_events(
-    request: AcceptedRequest, answer: ScriptedAnswer, reasoning: ReasoningName = "reasoning_summary_text"
-) -> Iterator[Step]:
+def make_events(request: AcceptedRequest, answer: ScriptedAnswer, reasoning: ReasoningName) -> Iterator[Step]:
     """Yield all events, from `response.created` to the terminal event, with pauses if the answer is slow."""
-    output = make_output(request, answer, reasoning)
+    output: list[Item] = []
     response = make_response(request)
     yield {"type": "response.created", "response": response}
     yield {"type": "response.in_progress", "response": response}
-    for index, (block, item) in enumerate(zip(answer.blocks, output, strict=True)):
+    for index, block in enumerate(answer.blocks):
+        is_cut = answer.cut is not None and index == len(answer.blocks) - 1
+        item = make_item(block, request, "incomplete" if is_cut else "completed", reasoning)
+        output.append(item)
         for event in _item_events(block, item, reasoning):
             yield {"type": event["type"], "output_index": index, **event}
             if answer.pace and "delta" in event:

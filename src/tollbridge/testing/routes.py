@@ -18,6 +18,7 @@ from tollbridge.protocols import find_by_headers
 from tollbridge.testing import catalog, validation
 from tollbridge.testing.catalog import describe_endpoints, find_model, list_page
 from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
+from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.refusals import CannedReply, RequestRejected, reject
 from tollbridge.testing.requests import ResponseStore
 from tollbridge.testing.responses import Disconnect, Event, Pause, Step
@@ -109,26 +110,18 @@ _COMPRESSORS: dict[Encoding, Callable[[], Compressor]] = {
 
 # --- The WebSocket transport ---
 
-MAX_MESSAGE = 64 * 1024 * 1024
 _STORED_RESPONSES = 100  # per connection
 _QUEUED_MESSAGES = 16  # read while a response is sent
 # Fields that exist only over HTTP.
 _HTTP_FIELDS = ("stream", "stream_options", "background")
 
 
-async def serve_websocket(request: web.Request, service: Service) -> web.WebSocketResponse:
-    socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE)
-    await socket.prepare(request)
-    await _Connection(request, service, socket).run()
-    return socket
-
-
 class _Connection:
     """A WebSocket connection. It sends one response after the other and stores them for later requests."""
 
-    def __init__(self, request: web.Request, service: Service, socket: web.WebSocketResponse) -> None:
+    def __init__(self, request: web.Request, socket: web.WebSocketResponse) -> None:
         self._request = request
-        self._service = service
+        self._service = request.app[SERVICE]
         self._socket = socket
         self._store = ResponseStore(_STORED_RESPONSES)
         self._messages: asyncio.Queue[str | None] = asyncio.Queue(_QUEUED_MESSAGES)
@@ -181,7 +174,8 @@ class _Connection:
             self._service.log.add(received)
             _check_create(body)
             scenario = find_scenario(self._service.choose_scenario(self._request.headers, body))
-            self._apply_scenario(scenario, body)
+            if scenario.reply is not None and self._service.is_replaced(scenario, "websocket", body):
+                raise _convert_reply(scenario.reply())
             await self._send(scenario, body)
         except RequestRejected as error:
             # The specification requires it: after a failed continuation, the previous response is removed.
@@ -205,13 +199,6 @@ class _Connection:
                     return
                 case bytes():
                     pass  # a WebSocket has no bytes between messages
-
-    def _apply_scenario(self, scenario: Scenario, body: Mapping[str, Any]) -> None:
-        if scenario.reply is None or not scenario.applies(body):
-            return
-        if scenario.once and not self._service.is_first("websocket", body):
-            return
-        raise _convert_reply(scenario.reply())
 
     async def _send_error(self, error: RequestRejected) -> None:
         event = {"type": "error", "status": error.status, **error.body}
@@ -286,7 +273,10 @@ async def open_socket(request: web.Request) -> web.StreamResponse:
             "GET /v1/responses opens a WebSocket. Send an Upgrade header, or use POST.",
             headers={"Upgrade": "websocket"},
         )
-    return await serve_websocket(request, request.app[SERVICE])
+    connection = web.WebSocketResponse(max_msg_size=LIMITS.body_size)
+    await connection.prepare(request)
+    await _Connection(request, connection).run()
+    return connection
 
 
 async def send_joined(
@@ -296,11 +286,8 @@ async def send_joined(
 ) -> web.StreamResponse:
     """Send the whole answer in one body, for a client that does not stream.
 
-    Args:
-        request: The HTTP request.
-        steps: The steps of the answer.
-        join: Converts the events to the answer. It returns None if the scenario ends the answer early: then
-            what is sent is no JSON.
+    `join` converts the events to the answer. It returns None if the scenario ends the answer early: then what
+    is sent is no JSON.
     """
     events: list[Event] = []
     raw = b""

@@ -37,11 +37,10 @@ class Scenario(msgspec.Struct, frozen=True):
     Attributes:
         description: One line for help texts and tables.
         reply: Creates a reply that is sent in place of a response.
-        applies: Whether `reply`, `silent`, `disconnects` or `redirect` applies to a body.
+        fault: What happens in place of a response: the connection is closed at once or after a silence, or
+            the request is redirected to another path of the same host, or to another host and port.
+        applies: Whether `reply` or `fault` applies to a body.
         once: Apply them only to the first of several equal requests.
-        silent: Send nothing for a while, then close the connection.
-        disconnects: Close the connection without a response.
-        redirect: Redirect to another path of the same host, or to another host and port.
         lacks: Names of the features that the server lacks, see `refusals.SERVER_RULES`.
         missing_paths: Ends of the paths that do not exist.
         body: Converts a body that has a form of its own to the form of the protocol.
@@ -59,18 +58,16 @@ class Scenario(msgspec.Struct, frozen=True):
 
     description: str
     reply: MakeReply | None = None
+    fault: Literal["disconnect", "silence", "redirect", "redirect elsewhere"] | None = None
     applies: Callable[[Mapping[str, Any]], bool] = lambda _body: True
     once: bool = False
-    silent: bool = False
-    disconnects: bool = False
-    redirect: Literal["same", "elsewhere"] | None = None
     lacks: tuple[str, ...] = ()
     missing_paths: tuple[str, ...] = ()
     body: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
     words: tuple[str, ...] = ()
-    answer: Callable[[ScriptedAnswer], ScriptedAnswer] = faults.pass_answer
+    answer: Callable[[ScriptedAnswer], ScriptedAnswer] = lambda answer: answer
     reasoning: ReasoningName = "reasoning_summary_text"
-    events: Fault = faults.pass_events
+    events: Fault = lambda steps, _: steps
     numbered: bool = True
     framing: Framing = Framing()
     chunks: Callable[[Iterable[Chunk]], Iterator[Chunk]] = faults.pass_chunks
@@ -167,13 +164,15 @@ _REPLIES: dict[str, Scenario] = {
         "200 with an HTML page (a captive portal)",
         reply=make_page(200, "<!DOCTYPE html><html><body>Please log in</body></html>", "text/html"),
     ),
-    "redirect": Scenario("307 to another path of the same host", redirect="same"),
+    "redirect": Scenario("307 to another path of the same host", fault="redirect"),
     "redirect-elsewhere": Scenario(
-        "307 to another host and port (also served by this process)", redirect="elsewhere"
+        "307 to another host and port (also served by this process)", fault="redirect elsewhere"
     ),
-    "stall-headers": Scenario("sends nothing, then disconnects", silent=True),
-    "hang-up": Scenario("closes the connection without an answer", disconnects=True),
-    "hang-up-once": Scenario("closes the connection on the first attempt only", disconnects=True, once=True),
+    "stall-headers": Scenario("sends nothing, then disconnects", fault="silence"),
+    "hang-up": Scenario("closes the connection without an answer", fault="disconnect"),
+    "hang-up-once": Scenario(
+        "closes the connection on the first attempt only", fault="disconnect", once=True
+    ),
 }
 
 _STREAMS: dict[str, Scenario] = {

@@ -1,8 +1,4 @@
-"""The embedded gateway: a real server on a loopback port, as a context manager and as a program.
-
-`Middleware` handles every request before its route: it logs the request, checks the API key, chooses the
-scenario and formats errors.
-"""
+"""The embedded gateway: a real server on a loopback port, as a context manager and as a program."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import errno
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from tollbridge.testing import translations
-from tollbridge.testing.ai_sdk import AI_ROUTES, convert_errors
+from tollbridge.testing.ai_sdk import AI_ROUTES
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
@@ -52,120 +48,6 @@ _logger = logging.getLogger("tollbridge.testing")
 
 # Returns the error for the decoded body of a request, or None to answer it.
 Reject = Callable[[Any], RequestRejected | None]
-
-
-class Middleware:
-    """Handles every request before its route.
-
-    Args:
-        service: The state of the gateway.
-        reply: Sent for every `POST /v1/responses`, if set.
-        reject: Returns the error for the body of a request, or None to answer it.
-        listen: Opens another port and returns it.
-        local: Reject the requests of web pages, as servers on loopback should.
-    """
-
-    def __init__(
-        self,
-        service: Service,
-        reply: CannedReply | None,
-        reject: Reject | None,
-        listen: Callable[[], Awaitable[int]],
-        *,
-        local: bool = True,
-    ) -> None:
-        self._local = local
-        self._service = service
-        self._reply = reply
-        self._reject = reject
-        self._listen = listen
-        self._other_port: int | None = None
-
-    @web.middleware
-    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        address = request.transport.get_extra_info("sockname") if request.transport else None
-        path = request.rel_url.raw_path  # not decoded: a decoded line end would break the log line
-        received = ReceivedRequest(request.method, path, request.headers, address[1] if address else None)
-        request[RECEIVED] = received
-        self._service.log.add(received)
-        try:
-            response = await self._handle_errors(request, handler)
-        except asyncio.CancelledError:
-            self._service.log.add_disconnect(received)
-            raise
-        except ConnectionError:  # the client disconnected while the response was written
-            self._service.log.add_disconnect(received)
-            return web.Response()
-        else:
-            received.status = response.status
-            return response
-        finally:
-            _log_request(received)
-
-    async def _handle_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            return await self._handle_scenario(request, handler)
-        except RequestRejected as error:
-            return _send_error(error)
-        except web.HTTPException as error:
-            message = f"{request.method} {request.path}: {error.reason}."
-            allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-            code = _ERROR_CODES.get(error.status, "invalid_request")
-            return _send_error(RequestRejected(error.status, code, message, headers=allow))
-
-    async def _handle_scenario(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        received, service = request[RECEIVED], self._service
-        problem = explain_refusal(request.headers) if self._local else None
-        if problem is not None:
-            raise RequestRejected(403, "foreign_request", problem)
-        request[BODY] = received.raw = await request.read()
-        if not request.path.removeprefix(MOVED).startswith(_API_PREFIXES):
-            return await handler(request)
-        service.check_key(received.bearer)
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            received.body = msgspec.json.decode(request[BODY]) if request[BODY] else None
-        received.scenario = service.choose_scenario(request.headers, received.body)
-        scenario = request[SCENARIO] = find_scenario(received.scenario)
-        if scenario.switches_provider and request.method == "POST":
-            service.cache.switch_provider()
-        if self._reply is not None and request.match_info.route.handler is create_response:
-            return _send_reply(self._reply)
-        if request.path.endswith(scenario.missing_paths):
-            raise web.HTTPNotFound
-        check_server_rules(scenario.lacks, received.body)
-        if self._reject is not None and (rejection := self._reject(received.body)) is not None:
-            raise rejection
-        response = await self._replace_response(request, scenario)
-        return response if response is not None else await handler(request)
-
-    async def _replace_response(self, request: web.Request, scenario: Scenario) -> web.StreamResponse | None:
-        """Return what the scenario sends in place of a response of the model, or None."""
-        body = request[RECEIVED].body
-        if not (scenario.reply or scenario.silent or scenario.disconnects or scenario.redirect):
-            return None
-        if not scenario.applies(body if isinstance(body, dict) else {}):
-            return None
-        if scenario.once and not self._service.is_first(f"{request.method} {request.path}", body):
-            return None
-        if scenario.redirect is not None:
-            return await self._redirect(request, scenario.redirect)
-        if scenario.reply is not None:
-            return _send_reply(scenario.reply())
-        if scenario.silent:
-            await asyncio.sleep(self._service.settings.stall_seconds)
-        await close_connection(request)
-        return web.Response()
-
-    async def _redirect(self, request: web.Request, target: str) -> web.Response | None:
-        """Redirect a request, unless it comes from a redirect."""
-        if request.path.startswith(MOVED) or request[RECEIVED].port == self._other_port:
-            return None
-        if target == "same":
-            return web.Response(status=307, headers={"Location": MOVED + request.path})
-        if self._other_port is None:
-            self._other_port = await self._listen()
-        location = f"http://localhost:{self._other_port}{request.path}"
-        return web.Response(status=307, headers={"Location": location})
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -230,12 +112,12 @@ class Gateway:
         if scenario not in SCENARIOS:
             raise RequestError(unknown_scenario_message(scenario))
         self._host, self._port = host, port
-        fault_settings = settings or FaultSettings()
         self._service = Service(
-            scenario, api_key, fault_settings, model, strict=strict, cache=cache, prompts=prompts
+            scenario, api_key, settings, model, strict=strict, cache=cache, prompts=prompts
         )
         self._reply = reply
         self._reject = reject
+        self._other_port: int | None = None  # the target of `redirect-elsewhere`
         self._runner: web.AppRunner | None = None
 
     @property
@@ -292,11 +174,9 @@ class Gateway:
         Raises:
             RequestError: The port cannot be opened.
         """
-        local = is_loopback(self._host)
-        middleware = Middleware(self._service, self._reply, self._reject, self._listen, local=local)
         app = web.Application(
             client_max_size=LIMITS.body_size,
-            middlewares=[convert_errors, translations.convert_errors, middleware.handle],
+            middlewares=[translations.convert_errors, self._handle],
         )
         app[SERVICE] = self._service
         app.on_response_prepare.append(add_headers)
@@ -337,6 +217,92 @@ class Gateway:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    @web.middleware
+    async def _handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Handle a request before its route: log it, check the key, choose the scenario, format errors."""
+        address = request.transport.get_extra_info("sockname") if request.transport else None
+        path = request.rel_url.raw_path  # not decoded: a decoded line end would break the log line
+        received = ReceivedRequest(request.method, path, request.headers, address[1] if address else None)
+        request[RECEIVED] = received
+        self._service.log.add(received)
+        try:
+            response = await self._handle_errors(request, handler)
+        except asyncio.CancelledError:
+            self._service.log.add_disconnect(received)
+            raise
+        except ConnectionError:  # the client disconnected while the response was written
+            self._service.log.add_disconnect(received)
+            return web.Response()
+        else:
+            received.status = response.status
+            return response
+        finally:
+            _log_request(received)
+
+    async def _handle_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await self._handle_scenario(request, handler)
+        except RequestRejected as error:
+            return _send_error(error)
+        except web.HTTPException as error:
+            message = f"{request.method} {request.path}: {error.reason}."
+            allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+            code = _ERROR_CODES.get(error.status, "invalid_request")
+            return _send_error(RequestRejected(error.status, code, message, headers=allow))
+
+    async def _handle_scenario(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        received, service = request[RECEIVED], self._service
+        # Reject the requests of web pages, as servers on loopback should.
+        problem = explain_refusal(request.headers) if is_loopback(self._host) else None
+        if problem is not None:
+            raise RequestRejected(403, "foreign_request", problem)
+        request[BODY] = received.raw = await request.read()
+        if not request.path.removeprefix(MOVED).startswith(_API_PREFIXES):
+            return await handler(request)
+        service.check_key(received.bearer)
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            received.body = msgspec.json.decode(request[BODY]) if request[BODY] else None
+        received.scenario = service.choose_scenario(request.headers, received.body)
+        scenario = request[SCENARIO] = find_scenario(received.scenario)
+        if scenario.switches_provider and request.method == "POST":
+            service.cache.switch_provider()
+        if self._reply is not None and request.match_info.route.handler is create_response:
+            return _send_reply(self._reply)
+        if request.path.endswith(scenario.missing_paths):
+            raise web.HTTPNotFound
+        check_server_rules(scenario.lacks, received.body)
+        if self._reject is not None and (rejection := self._reject(received.body)) is not None:
+            raise rejection
+        response = await self._replace_response(request, scenario)
+        return response if response is not None else await handler(request)
+
+    async def _replace_response(self, request: web.Request, scenario: Scenario) -> web.StreamResponse | None:
+        """Return what the scenario sends in place of a response of the model, or None."""
+        body = request[RECEIVED].body
+        if scenario.reply is None and scenario.fault is None:
+            return None
+        if not self._service.is_replaced(scenario, f"{request.method} {request.path}", body):
+            return None
+        if scenario.reply is not None:
+            return _send_reply(scenario.reply())
+        if scenario.fault in ("redirect", "redirect elsewhere"):
+            return await self._redirect(request, scenario.fault)
+        if scenario.fault == "silence":
+            await asyncio.sleep(self._service.settings.stall_seconds)
+        await close_connection(request)
+        return web.Response()
+
+    async def _redirect(self, request: web.Request, target: str) -> web.Response | None:
+        """Redirect a request, unless it comes from a redirect."""
+        if request.path.startswith(MOVED) or request[RECEIVED].port == self._other_port:
+            return None
+        if target == "redirect":
+            return web.Response(status=307, headers={"Location": MOVED + request.path})
+        if self._other_port is None:
+            self._other_port = await self._listen()
+        location = f"http://localhost:{self._other_port}{request.path}"
+        return web.Response(status=307, headers={"Location": location})
 
 
 def run(

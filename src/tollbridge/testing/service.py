@@ -28,7 +28,6 @@ from tollbridge.testing.requests import (
     ResponseStore,
     accept_compaction,
     accept_request,
-    count_text,
     make_preface,
     make_units,
 )
@@ -40,7 +39,7 @@ from tollbridge.testing.responses import (
     make_events,
     number_events,
 )
-from tollbridge.testing.scenarios import Scenario, find_scenario
+from tollbridge.testing.scenarios import Scenario
 from tollbridge.testing.strict import ReasoningRegistry, check_rules, check_schema
 from tollbridge.testing.validation import read_shape
 from tollbridge.types.events import Usage
@@ -123,7 +122,7 @@ class RequestLog:
             self.disconnect_times.put_nowait(received.disconnected_at)
 
 
-class CountedAnswer:
+class CountedAnswer(msgspec.Struct):
     """An answer that the gateway began, and the usage that it has reported for it.
 
     Attributes:
@@ -133,12 +132,9 @@ class CountedAnswer:
             none.
     """
 
-    __slots__ = ("bearer", "response_id", "usage")
-
-    def __init__(self, bearer: str | None, response_id: str) -> None:
-        self.bearer = bearer
-        self.response_id = response_id
-        self.usage: Usage | None = None
+    bearer: str | None
+    response_id: str
+    usage: Usage | None = None
 
 
 class Service:
@@ -148,19 +144,18 @@ class Service:
         self,
         scenario: str,
         api_key: str | None,
-        settings: FaultSettings,
+        settings: FaultSettings | None = None,
         model: Model | None = None,
         *,
         strict: bool = False,
         cache: CacheSettings | None = None,
         prompts: PromptSettings | None = None,
     ) -> None:
-        find_scenario(scenario)
         self.prompts = prompts or PromptSettings()
         self._reasoning = ReasoningRegistry() if strict else None
         self._model = model
         self.scenario = scenario
-        self.settings = settings
+        self.settings = settings or FaultSettings()
         self.store = ResponseStore()
         self.log = RequestLog()
         self._digests: set[bytes] = set()
@@ -191,22 +186,22 @@ class Service:
             from_message = find_fault_name(next((body[name] for name in names if name in body), None))
         return from_header or from_message or self.scenario
 
-    def is_first(self, kind: str, body: object) -> bool:
-        """Whether a request of this kind with this body is received for the first time.
+    def is_replaced(self, scenario: Scenario, kind: str, body: object) -> bool:
+        """Whether the scenario replaces the response; with `once`, only to the first of equal requests.
 
         The order of the members of an object does not matter: some clients change it when they retry.
         """
+        if not scenario.applies(body if isinstance(body, dict) else {}):
+            return False
+        if not scenario.once:
+            return True
         digest = hashlib.sha256(kind.encode() + b"\0" + msgspec.json.encode(body, order="sorted")).digest()
         is_first = digest not in self._digests
         self._digests.add(digest)
         return is_first
 
     def accept(self, body: Mapping[str, Any], *stores: ResponseStore) -> AcceptedRequest:
-        """Validate the body of a request for a response.
-
-        Args:
-            body: The decoded body.
-            stores: Where to find previous responses, in addition to the store of the server.
+        """Validate a request for a response. Previous responses are in `stores` or in that of the server.
 
         Raises:
             RequestRejected: The request is invalid.
@@ -237,11 +232,7 @@ class Service:
     ) -> Iterator[Step]:
         """Yield the steps of the answer. The response is stored before its final event is yielded.
 
-        Args:
-            request: The request.
-            scenario: Changes the answer and its steps.
-            stores: Where to store the response, in addition to the store of the server.
-            bearer: The API key, for `counted`.
+        It is stored in `stores` and in the store of the server. The API key is for `counted`.
         """
         answer_count = CountedAnswer(bearer, request.id)
         self.counted.append(answer_count)
@@ -261,7 +252,7 @@ class Service:
     ) -> None:
         items = (*request.items, *output)
         count = self.prompts.count_text
-        self.cache.add(make_preface(request.body, count), make_units(items, count))
+        self.cache.use(make_preface(request.body, count), make_units(items, count))
         if self._reasoning is not None:
             self._reasoning.add(request.body.model, output)
         for store in [*stores, self.store] if request.body.store is not False else stores:
@@ -271,4 +262,4 @@ class Service:
         """Return the compaction of a conversation: a description of it as encrypted content."""
         request = accept_compaction(read_shape(body, CompactBody, ""), [self.store])
         summary = " ".join(describe(request.items, request.body.instructions, ()))
-        return make_compaction(request, summary, count_text(summary))
+        return make_compaction(request, summary)

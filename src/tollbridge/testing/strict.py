@@ -19,8 +19,8 @@ from tollbridge.protocols.openresponses.schema import (
     INCLUDABLE,
     SPECIFIED_CONTENT,
     SPECIFIED_ITEMS,
-    SPECIFIED_MESSAGES,
     TOOL_CHOICES,
+    AssistantMessageItem,
     CreateResponseBody,
     FunctionTool,
     Shape,
@@ -99,22 +99,13 @@ def _pop_output_format(body: Mapping[str, Any]) -> tuple[Mapping[str, Any] | Non
 
 
 def _check_item(item: Mapping[str, Any], param: str) -> None:
-    kind = item.get("type")
-    if kind == "message":
-        role = item.get("role")
-        if not isinstance(role, str) or role not in SPECIFIED_MESSAGES:
-            _reject_value(f"{param}.role", f"{role!r} is not one of {', '.join(SPECIFIED_MESSAGES)}")
-        shape = SPECIFIED_MESSAGES[role]
-    elif kind is None and "role" in item:
-        # Without a type the specification allows only a reference, which has no role.
+    # Without a type the specification allows only a reference, which has no role.
+    if item.get("type") is None and "role" in item:
         problem = f"Missing required parameter: {param}.type."
         reject("missing_required_parameter", problem, f"{param}.type")
-    else:
-        kind = "item_reference" if kind is None else kind
-        if not isinstance(kind, str) or kind not in SPECIFIED_ITEMS:
-            _reject_value(f"{param}.type", f"{kind!r} is not one of message, {', '.join(SPECIFIED_ITEMS)}")
-        shape = SPECIFIED_ITEMS[kind]
-    _read_strictly(item, shape, param)
+    kind = "item_reference" if item.get("type") is None else _read_type(item, SPECIFIED_ITEMS, param)
+    is_answer = kind == "message" and item.get("role") == "assistant"
+    _read_strictly(item, AssistantMessageItem if is_answer else SPECIFIED_ITEMS[kind], param)
     if kind == "reasoning" and item.get("content") is not None:
         _reject_value(f"{param}.content", "must be null: the specification has no raw reasoning in requests")
     for field, allowed in content_fields({**item, "type": kind}):
@@ -160,8 +151,7 @@ def check_rules(value: str | Sequence[Item] | None) -> None:
     * Outputs follow their calls immediately, in the order of the calls.
     * Reasoning is followed by a message of the assistant or a function call.
 
-    Args:
-        value: The `input` of a request that `check_schema` accepts.
+    The value is the `input` of a request that `check_schema` accepts.
 
     Raises:
         RequestRejected: A rule is broken.

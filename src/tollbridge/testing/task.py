@@ -30,10 +30,8 @@ class BugFix:
     """Fixes a bug as an agent does: reads the file, edits it, runs its examples and checks their output.
 
     The bug is a line with a comment `# should be: …`; the examples are those in the file's docstrings. Tools
-    are recognised by their parameters, so that every editor and agent can run it.
-
-    Args:
-        request: A request whose last user message names a Python file.
+    are recognised by their parameters, so that every editor and agent can run it. The last user message
+    names the file.
     """
 
     def __init__(self, request: AcceptedRequest) -> None:

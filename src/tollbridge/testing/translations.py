@@ -49,6 +49,15 @@ _SHARED_FIELDS = frozenset(
         *("safety_identifier", "top_logprobs", "user"),
     }
 )
+# The error types of the AI SDK's protocol, by status. Its client recognises errors by them.
+_AI_SDK_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "forbidden",
+    404: "model_not_found",
+    424: "failed_dependency",
+    429: "rate_limit_exceeded",
+}
 
 
 async def send_answer(
@@ -62,13 +71,7 @@ async def send_answer(
 ) -> web.StreamResponse:
     """Send the answer of the scripted model in another protocol.
 
-    Args:
-        request: The HTTP request.
-        accepted: The converted request.
-        encoder: Encodes the answer.
-        stream: Whether the client wants a stream.
-        event_lines: Whether the protocol has `event:` lines.
-        done: Whether streams of the protocol end with `[DONE]`.
+    `event_lines` and `done` are whether streams of the protocol have `event:` lines, and end with `[DONE]`.
     """
     scenario = request[SCENARIO]
     steps = request.app[SERVICE].make_steps(accepted, scenario, bearer=request[RECEIVED].bearer)
@@ -158,10 +161,8 @@ def _convert_request(caller: CallerRequest) -> Json:
     return body
 
 
-def read_error(response: web.StreamResponse) -> dict[str, Any] | None:
+def _read_error(response: web.Response) -> Json | None:
     """Return the error of a response in the form of OpenResponses; `None` if it has none."""
-    if response.status < 400 or not isinstance(response, web.Response):
-        return None
     try:
         error = msgspec.json.decode(response.body if isinstance(response.body, bytes) else b"")["error"]
     except (msgspec.DecodeError, KeyError, TypeError):
@@ -171,13 +172,19 @@ def read_error(response: web.StreamResponse) -> dict[str, Any] | None:
 
 @web.middleware
 async def convert_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Replace errors of the Messages API by those of that protocol."""
+    """Replace the errors of requests of the AI SDK's protocol and of the Messages API by those of the API."""
     response = await handler(request)
-    is_messages = (
-        f"/v1{MESSAGES.path}" in request.path or find_by_headers(request.headers) is ANTHROPIC_MESSAGES
-    )
-    error = read_error(response) if is_messages else None
+    if response.status < 400 or not isinstance(response, web.Response):
+        return response
+    error = _read_error(response)
     if error is None:
+        return response
+    if "/ai/" in request.path:
+        error["type"] = _AI_SDK_ERRORS.get(response.status, "internal_server_error")
+        response.body = msgspec.json.encode({"error": error})
+        return response
+    is_messages = f"/v1{MESSAGES.path}" in request.path
+    if not is_messages and find_by_headers(request.headers) is not ANTHROPIC_MESSAGES:
         return response
     status = 529 if response.status == 503 else response.status
     types = {413: "request_too_large", **dict(ERRORS.values())}

@@ -21,7 +21,7 @@ from tollbridge.protocols.openresponses.schema import (
     Shape,
     content_fields,
 )
-from tollbridge.testing.refusals import reject
+from tollbridge.testing.refusals import reject, show_value
 from tollbridge.types.media import split_data_url
 
 Item = dict[str, Any]
@@ -49,10 +49,7 @@ def read_json(data: bytes | str) -> dict[str, Any]:
 def read_shape(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Shape:
     """Convert a JSON object to a struct.
 
-    Args:
-        value: The object.
-        shape: The struct type.
-        param: Path of the object in the request, used in errors. Empty for the body itself.
+    `param` is the path of the object in the request, used in errors. It is empty for the body itself.
 
     Raises:
         RequestRejected: The object does not match. The error's `param` is the path of the invalid field.
@@ -87,7 +84,7 @@ def _read_item(item: Mapping[str, Any], param: str) -> Item:
     if shape is None:
         reject(
             "unknown_item_type",
-            f"{param}.type is {_show(kind)}. Valid types: {', '.join(ITEMS)}.",
+            f"{param}.type is {show_value(kind)}. Valid types: {', '.join(ITEMS)}.",
             f"{param}.type",
         )
     read_shape(item, shape, param)
@@ -104,7 +101,7 @@ def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], pa
         if not isinstance(kind, str) or kind not in allowed:
             reject(
                 "invalid_content_type",
-                f"{path}.type is {_show(kind)}. Allowed here: {', '.join(sorted(allowed))}.",
+                f"{path}.type is {show_value(kind)}. Allowed here: {', '.join(sorted(allowed))}.",
                 f"{path}.type",
             )
         read_shape(part, CONTENT[kind], path)
@@ -157,7 +154,7 @@ def check_tool_choice(choice: str | Mapping[str, Any] | None, tools: Sequence[Fu
         for tool in chosen:
             name = tool.get("name") if isinstance(tool, Mapping) else None
             if not isinstance(name, str) or name not in names:
-                problem = f"tool_choice names {_show(name)}, which is not one of the tools."
+                problem = f"tool_choice names {show_value(name)}, which is not one of the tools."
                 reject("unknown_tool", problem, "tool_choice")
     elif choice == "required" and not names:
         reject("invalid_value", "tool_choice is required, but the request has no tools.", "tool_choice")
@@ -180,9 +177,7 @@ def check_output_format(body: CreateBody) -> None:
 def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
     """Check that every function call has exactly one output, and that the output follows the call.
 
-    Args:
-        items: The whole conversation.
-        names: The source of each item, such as `input[0]`; used in errors.
+    The names are the source of each item, such as `input[0]`; used in errors.
 
     Raises:
         RequestRejected: The conversation is empty, or calls and outputs do not match.
@@ -213,8 +208,11 @@ def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
         reject("no_tool_output_found", problem, f"{name}.call_id")
 
 
-def check_window(window: int, tokens: int) -> None:
-    """Reject a prompt that is larger than the model's context window."""
+def check_window(window: int, tokens: int, output: int = 0) -> None:
+    """Reject a prompt that is larger than the context window.
+
+    With an output limit, prompt and output share the window, and the error is in Anthropic's words.
+    """
     if tokens > window:
         reject(
             "context_length_exceeded",
@@ -222,10 +220,6 @@ def check_window(window: int, tokens: int) -> None:
             f"{tokens} tokens. Please reduce the length of the messages.",
             "input",
         )
-
-
-def check_shared_window(window: int, tokens: int, output: int) -> None:
-    """Reject a prompt that does not fit the window together with the output limit, in Anthropic's words."""
     if tokens + output > window:
         reject(
             "invalid_request_error",
@@ -243,8 +237,3 @@ def check_abilities(model: Mapping[str, Any], items: Sequence[Item], tools: Sequ
     parts = [part for content in contents if isinstance(content, list) for part in content]
     if "vision" not in tags and any(part["type"] == "input_image" for part in parts):
         reject("unsupported_content", f"{model['id']} does not support images.", "input")
-
-
-def _show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"

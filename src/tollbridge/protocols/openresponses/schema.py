@@ -193,15 +193,9 @@ class AssistantMessageItem(MessageItem, frozen=True, kw_only=True):
 class FunctionCallItem(Shape, frozen=True, kw_only=True):
     call_id: CallId
     name: Name
-    arguments: str
+    arguments: Text  # servers enforce this limit; the specification has none
     id: str | None = None
     status: ItemStatus | None = None
-
-
-class LimitedFunctionCallItem(FunctionCallItem, frozen=True, kw_only=True):
-    """A function call with the length limit that servers enforce and the specification does not have."""
-
-    arguments: Text
 
 
 class FunctionCallOutputItem(Shape, frozen=True, kw_only=True):
@@ -232,26 +226,19 @@ class ImageGenerationItem(Shape, frozen=True, kw_only=True):
     status: str | None = None
 
 
-# The input items of the specification by `type`, except messages.
+# The input items of the specification by `type`. Messages of the assistant are `AssistantMessageItem`.
 SPECIFIED_ITEMS: dict[str, type[Shape]] = {
-    "item_reference": ItemReference,
-    "reasoning": ReasoningItem,
-    "compaction": CompactionItem,
+    "message": MessageItem,
     "function_call": FunctionCallItem,
     "function_call_output": FunctionCallOutputItem,
-}
-# Messages by `role`. In the specification only messages of the assistant have a `phase`.
-SPECIFIED_MESSAGES: dict[str, type[Shape]] = {
-    "user": MessageItem,
-    "system": MessageItem,
-    "developer": MessageItem,
-    "assistant": AssistantMessageItem,
+    "reasoning": ReasoningItem,
+    "compaction": CompactionItem,
+    "item_reference": ItemReference,
 }
 # The input items that the lenient reader accepts, by `type`.
 ITEMS: dict[str, type[Shape]] = {
     **SPECIFIED_ITEMS,
     "message": AssistantMessageItem,
-    "function_call": LimitedFunctionCallItem,
     "image_generation_call": ImageGenerationItem,
 }
 
@@ -328,8 +315,7 @@ ALLOWED_CONTENT: dict[str, frozenset[str]] = {
 def content_fields(item: Object) -> list[tuple[str, frozenset[str]]]:
     """Return the fields of an input item that can hold content parts, each with the allowed part types.
 
-    Args:
-        item: An input item that has a `type` and, if it is a message, a valid `role`.
+    The item has a `type` and, if it is a message, a valid `role`.
     """
     match item["type"]:
         case "message":
