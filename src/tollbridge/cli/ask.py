@@ -17,6 +17,7 @@ from tollbridge.cli.options import (
     KeepOptions,
     PromptOptions,
     connection_options,
+    json_option,
     keep_options,
     over_budget_option,
     prompt_options,
@@ -55,7 +56,7 @@ class _Output(msgspec.Struct, frozen=True):
 @record_options
 @over_budget_option
 @click.option("--no-stream", is_flag=True, help="Print the answer when it is complete.")
-@click.option("--json", "as_json", is_flag=True, help="Output the full result as one JSON object.")
+@json_option("Output the full result as one JSON object.")
 def ask(
     words: tuple[str, ...],
     wishes: PromptOptions,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from tollbridge.cli.options import json_option
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import wrap_line
 from tollbridge.config.accounts import all_accounts, named_account
@@ -23,9 +23,6 @@ from tollbridge.engine import Engine
 from tollbridge.observers.budget import WARNING_SHARE
 from tollbridge.storage.budgets import Budget, BudgetStatus, format_dollars
 from tollbridge.transport.files import config_file
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 _BAR_WIDTH = 20
 # US dollars, or requests per minute. A higher amount is a mistake.
@@ -43,27 +40,16 @@ NAMES = ("day", "month", "conversation", "cost_per_hour", "requests_per_minute")
 ACCOUNT_NAMES = ("day", "month")
 
 
-class _BudgetName(click.ParamType[str]):
-    """The name of a budget as in the settings file. Hyphens are accepted too."""
+def _read_name(text: str) -> str:
+    """Return the name of a budget as in the settings file. Hyphens are accepted too."""
+    name = text.replace("-", "_")
+    if name not in NAMES:
+        raise click.BadParameter(f"{text!r} is not a budget. The budgets are {', '.join(NAMES)}.")
+    return name
 
-    name = "name"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        name = str(value).replace("-", "_")
-        if name not in NAMES:
-            self.fail(f"{value!r} is not a budget. The budgets are {', '.join(NAMES)}.", param, ctx)
-        return name
-
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        # Imported here: only a shell that completes a name needs it.
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(name) for name in NAMES if name.startswith(incomplete)]
+def _complete_name(_context: click.Context, _argument: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in NAMES if name.startswith(incomplete)]
 
 
 class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,16 +74,14 @@ def _check_account_name(_context: click.Context, _option: click.Parameter, accou
     return account
 
 
-_json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Output JSON Lines, one object per budget."
-)
+_json_option = json_option("Output JSON Lines, one object per budget.")
 _account_option = click.option(
     "--account",
     metavar="NAME",
     callback=_check_account_name,
     help="The budget of one account: its name or base URL.",
 )
-_name_argument = click.argument("name", type=_BudgetName(), metavar="NAME")
+_name_argument = click.argument("name", type=_read_name, shell_complete=_complete_name, metavar="NAME")
 
 
 @click.group(invoke_without_command=True)

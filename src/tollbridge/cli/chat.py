@@ -38,7 +38,7 @@ from tollbridge.cli.output import to_json
 from tollbridge.cli.prompt import Argument, ChatPrompt, hold_keyboard, read_piped_line, restore_echo
 from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
-from tollbridge.cli.terminal import Styles, format_count, one_line
+from tollbridge.cli.terminal import bold, dim, format_count, one_line
 from tollbridge.compat.repairs import SENSITIVE_NOTES
 from tollbridge.transport.files import data_folder
 from tollbridge.types.errors import BridgeError
@@ -205,8 +205,7 @@ class _Chat:
             click.echo(err=True)
 
     def _print_greeting(self) -> None:
-        paint = Styles(sys.stderr)
-        model = f"{paint.bold}{one_line(self._conversation.model)}{paint.plain}"
+        model = bold(one_line(self._conversation.model), sys.stderr)
         click.echo(f"{model} on {one_line(self._session.place)}", err=True)
         if self._conversation.messages:
             count = format_count(len(self._conversation.messages), "message")
@@ -301,8 +300,7 @@ class _Chat:
         self._exit = True
 
     def _print(self, text: str) -> None:
-        paint = Styles(sys.stderr)
-        click.echo(f"{paint.dim}{text}{paint.plain}", err=True)
+        click.echo(dim(text, sys.stderr), err=True)
 
 
 def _path_of(text: str, example: str) -> Path:

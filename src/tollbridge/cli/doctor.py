@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from tollbridge.cli.connection import connect
-from tollbridge.cli.options import MODEL_NAME, ConnectionOptions, connection_options
+from tollbridge.cli.options import ConnectionOptions, connection_options, json_option, model_option
 from tollbridge.cli.output import to_json
 from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
 from tollbridge.compat.profiles import profile_file, save_profile
@@ -108,16 +108,11 @@ def plain(step: Step) -> str:
 
 @click.command()
 @connection_options
-@click.option(
-    "--model",
-    "-m",
-    type=MODEL_NAME,
+@model_option(
+    "Model to test with. Default: the `model` setting, else the cheapest model with tools.",
     envvar="TOLLBRIDGE_MODEL",
-    metavar="NAME",
-    help="Model to test with. Default: the `model` setting, else the cheapest model with tools.  "
-    "[env: TOLLBRIDGE_MODEL]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Output one JSON object instead of a checklist.")
+@json_option("Output one JSON object instead of a checklist.")
 def doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
     """Test a server and save a compatibility profile.
 

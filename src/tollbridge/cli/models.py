@@ -11,7 +11,7 @@ import msgspec
 
 from tollbridge.catalog.models import filter_models, is_favourite
 from tollbridge.cli.connection import connect
-from tollbridge.cli.options import ConnectionOptions, connection_options
+from tollbridge.cli.options import ConnectionOptions, connection_options, json_option
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.schema import Settings
@@ -64,17 +64,14 @@ class Filter(msgspec.Struct, frozen=True):
         return "".join(conditions)
 
 
-class _Dollars(click.ParamType[Decimal]):
-    name = "dollars"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
-        try:
-            dollars = Decimal(str(value).lstrip("$"))
-        except ArithmeticError:
-            dollars = Decimal("NaN")
-        if not dollars.is_finite() or dollars < 0:
-            self.fail(f"{value!r} is not a valid price.", param, ctx)
-        return dollars
+def _read_dollars(text: str) -> Decimal:
+    try:
+        dollars = Decimal(text.lstrip("$"))
+    except ArithmeticError:
+        dollars = Decimal("NaN")
+    if not dollars.is_finite() or dollars < 0:
+        raise click.BadParameter(f"{text!r} is not a valid price.")
+    return dollars
 
 
 @click.command()
@@ -87,10 +84,12 @@ class _Dollars(click.ParamType[Decimal]):
     help="Filter by text in ID, name or description (repeatable).",
 )
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Filter by tag (repeatable).")
-@click.option("--max-price", type=_Dollars(), metavar="USD", help="Maximum price in USD per million tokens.")
+@click.option(
+    "--max-price", type=_read_dollars, metavar="USD", help="Maximum price in USD per million tokens."
+)
 @click.option("--all", "all_types", is_flag=True, help="Include non-chat models.")
 @click.option("--refresh", is_flag=True, help="Ignore the cache and fetch the list again.")
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per model.")
+@json_option("Output JSON Lines, one object per model.")
 def models(
     where: ConnectionOptions,
     words: tuple[str, ...],

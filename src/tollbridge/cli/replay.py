@@ -19,8 +19,9 @@ import click
 import msgspec
 
 from tollbridge.answer import Answer
+from tollbridge.cli.options import json_option
 from tollbridge.cli.output import describe_answer, describe_error, print_table, table_width, to_json
-from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, wrap_line
+from tollbridge.cli.terminal import bold, dim, format_count, one_line, replace_controls, wrap_line
 from tollbridge.protocols.detect import decoder_for, stream_names
 from tollbridge.recorder.recording import (
     AnyLine,
@@ -57,7 +58,7 @@ _UNLIMITED_WIDTH = 10_000_000
     help="Protocol of a raw response; auto detects it.",
 )
 @click.option("--diff", is_flag=True, help="Compare the replayed result with the recorded one.")
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per file.")
+@json_option("Output JSON Lines, one object per file.")
 def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) -> int:
     """Replay recordings with the current version.
 
@@ -220,8 +221,7 @@ def _show_answer(path: Path, answer: Mapping[str, Any]) -> None:
     table.add_column(overflow="fold")
     for name, value in _answer_rows(answer):
         table.add_row(name, Text(value))
-    paint = Styles(sys.stdout)
-    click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
+    click.echo(bold(one_line(str(path)), sys.stdout))
     print_table(table, table_width() or _UNLIMITED_WIDTH)
     click.echo()
 
@@ -315,20 +315,19 @@ def _as_json(path: Path, recording: Recording, result: Replay, same: bool) -> di
 
 def _show_timeline(path: Path, recording: Recording, result: Replay) -> None:
     start = recording.start
-    paint = Styles(sys.stdout)
-    click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
+    click.echo(bold(one_line(str(path)), sys.stdout))
     redacted = ", content redacted" if start.redacted else ""
-    click.echo(f"{paint.dim}recorded by Tollbridge {one_line(start.tollbridge)}{redacted}{paint.plain}")
+    click.echo(dim(f"recorded by Tollbridge {one_line(start.tollbridge)}{redacted}", sys.stdout))
     for line in recording.lines:
         label, text = _describe(line)
         prefix = f"{line.at:>9.3f} s  {label:<{_LABEL_WIDTH}}"
-        click.echo(f"{paint.dim}{prefix}{paint.plain}{wrap_line(one_line(text), sys.stdout, len(prefix))}")
+        click.echo(dim(prefix, sys.stdout) + wrap_line(one_line(text), sys.stdout, len(prefix)))
     if recording.end is None:
         text = f"{INTERRUPTED}: the process ended before the turn did"
-        click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}")
+        click.echo(dim(f"{'':>11}  {text}", sys.stdout))
     outcome = f"failed ({result.answer.error.kind})" if result.answer.error else "completed"
     text = f"{'replayed:':<{_LABEL_WIDTH}}{outcome}, {format_count(len(result.parts), 'part')}"
-    click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}\n")
+    click.echo(dim(f"{'':>11}  {text}", sys.stdout) + "\n")
 
 
 def _describe(line: AnyLine) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 import msgspec
 
-from tollbridge.cli.options import WholeNumber
+from tollbridge.cli.options import WholeNumber, json_option
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import format_count, format_seconds, one_line, wrap_line
 from tollbridge.engine import Engine
@@ -43,19 +43,12 @@ COLUMNS = (
 )
 
 
-class _Date(click.ParamType[datetime]):
-    """A day, as its local midnight."""
-
-    name = "date"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            return datetime.strptime(str(value), "%Y-%m-%d")
-        except ValueError:
-            self.fail(f"{value!r} is not a date. Write it as 2026-10-31.", param, ctx)
-
-
-_DATE = _Date()
+def _read_date(text: str) -> datetime:
+    """Return the local midnight at which a day begins."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%d")
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a date. Write it as 2026-10-31.") from error
 
 
 @click.command()
@@ -73,9 +66,9 @@ _DATE = _Date()
     help=f"Number of days to include, counting today.  [default: {_DEFAULT_DAYS}; with --by month "
     f"{_DEFAULT_MONTH_DAYS}]",
 )
-@click.option("--since", type=_DATE, metavar="DATE", help="First day to include: 2026-11-01.")
-@click.option("--until", type=_DATE, metavar="DATE", help="Last day to include; by default today.")
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per row.")
+@click.option("--since", type=_read_date, metavar="DATE", help="First day to include: 2026-11-01.")
+@click.option("--until", type=_read_date, metavar="DATE", help="Last day to include; by default today.")
+@json_option("Output JSON Lines, one object per row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Output comma-separated values with a header.")
 @click.option("--web", is_flag=True, help="Serve a page with charts on this computer, until Ctrl-C.")
 def usage(
@@ -327,7 +320,7 @@ REPORT_COLUMNS = (
     metavar="N",
     help=f"With --list: number of misses to list.  [default: {_DEFAULT_LIMIT}]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per turn.")
+@json_option("Output JSON Lines, one object per turn.")
 def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -> None:
     """Explain how much of a prompt was read from the provider's prompt cache.
 
