@@ -32,14 +32,6 @@ from tollbridge.types.messages import Message, OutputFormat, Role, TextPart
 from tollbridge.types.text import read_json, replace_surrogates
 
 
-class _Output(msgspec.Struct, frozen=True):
-    """How the answer is printed."""
-
-    as_json: bool
-    stream: bool
-    raw: bool
-
-
 @click.command()
 @click.argument("words", nargs=-1, metavar="[PROMPT]...")
 @prompt_options
@@ -74,9 +66,10 @@ def ask(
     """
     question = Message(Role.USER, (TextPart(_read_prompt(words)), *wishes.attachments))
     if schema is not None:
-        wishes = msgspec.structs.replace(wishes, parameters={**wishes.parameters, "output_format": schema})
-    output = _Output(as_json, not no_stream, wishes.raw or schema is not None)
-    return asyncio.run(_ask(question, wishes, keep, where, output, over_budget=over_budget))
+        parameters = {**wishes.parameters, "output_format": schema}
+        wishes = msgspec.structs.replace(wishes, parameters=parameters, raw=True)
+    options = {"as_json": as_json, "stream": not no_stream, "over_budget": over_budget}
+    return asyncio.run(_ask(question, wishes, keep, where, **options))
 
 
 def _read_prompt(words: tuple[str, ...]) -> str:
@@ -109,21 +102,22 @@ async def _ask(
     wishes: PromptOptions,
     keep: KeepOptions,
     where: ConnectionOptions,
-    output: _Output,
     *,
+    as_json: bool,
+    stream: bool,
     over_budget: bool,
 ) -> int:
     async with connect(where) as session:
         conversation = await open_conversation(
             keep, session.settings, wishes, lambda name: pick_model(session, name)
         )
-        screen = None if output.as_json else Screen(sys.stdout, sys.stderr, raw=output.raw)
-        runner = TurnRunner(session, screen, stream=output.stream)
+        screen = None if as_json else Screen(sys.stdout, sys.stderr, raw=wishes.raw)
+        runner = TurnRunner(session, screen, stream=stream)
         await runner.run(conversation.request(question), over_budget=over_budget)
         answer = runner.answer
         if conversation.add(question, answer.parts):
             conversation.keep(session.secrets)
-        if output.as_json:
+        if as_json:
             click.echo(to_json(_as_json(runner, conversation)))
         elif screen is not None and answer.error is None:
             show_changes(answer.changes, screen, "; use --json to see all")

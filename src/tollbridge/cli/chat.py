@@ -132,9 +132,19 @@ class _Chat:
 
     def start(self) -> None:
         """Greet the user, and load what the prompt needs."""
-        if self._interactive:
-            self._print_greeting()
-            self._prompt.load()
+        if not self._interactive:
+            return
+        model = bold(one_line(self._conversation.model), sys.stderr)
+        click.echo(f"{model} on {one_line(self._session.place)}", err=True)
+        if self._conversation.messages:
+            count = format_count(len(self._conversation.messages), "message")
+            self._print(f"Continuing a conversation with {count}.")
+        if self._attachments:
+            only_images = all(isinstance(part, DataPart) for part in self._attachments)
+            count = format_count(len(self._attachments), "image" if only_images else "file")
+            self._print(f"Attached to your first message: {count}.")
+        self._print("Ctrl-C: stop · Ctrl-D: exit · /help: commands\n")
+        self._prompt.load()
 
     def run(self, typed: str = "") -> int:
         """Answer questions until the user exits. The exit code is 1 if a piped question failed.
@@ -203,18 +213,6 @@ class _Chat:
             self._session.print_error(answer.error)
         if self._interactive:
             click.echo(err=True)
-
-    def _print_greeting(self) -> None:
-        model = bold(one_line(self._conversation.model), sys.stderr)
-        click.echo(f"{model} on {one_line(self._session.place)}", err=True)
-        if self._conversation.messages:
-            count = format_count(len(self._conversation.messages), "message")
-            self._print(f"Continuing a conversation with {count}.")
-        if self._attachments:
-            only_images = all(isinstance(part, DataPart) for part in self._attachments)
-            count = format_count(len(self._attachments), "image" if only_images else "file")
-            self._print(f"Attached to your first message: {count}.")
-        self._print("Ctrl-C: stop · Ctrl-D: exit · /help: commands\n")
 
     # --- Commands ---
 

@@ -12,7 +12,7 @@ import msgspec
 from tollbridge.catalog.models import filter_models, is_favourite
 from tollbridge.cli.connection import connect
 from tollbridge.cli.options import ConnectionOptions, connection_options, json_option
-from tollbridge.cli.output import Column, Row, show_table, to_json
+from tollbridge.cli.output import Column, Row, decimal_fields, show_table, to_json
 from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.schema import Settings
 from tollbridge.types.models import Model, Prices
@@ -158,19 +158,13 @@ def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
 
 
 def _encode_prices(prices: Prices) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: _text(getattr(prices, name)) for name in _PRICES}
-    fields |= {name: _text(price) for name in _OTHER_PRICES if (price := getattr(prices, name)) is not None}
+    others = (name for name in _OTHER_PRICES if getattr(prices, name) is not None)
+    fields: dict[str, Any] = decimal_fields(prices, *_PRICES, *others)
     if prices.tiers:
         fields["tiers"] = [
-            {"min_input": tier.min_input, **{name: _text(getattr(tier, name)) for name in _PRICES}}
-            for tier in prices.tiers
+            {"min_input": tier.min_input, **decimal_fields(tier, *_PRICES)} for tier in prices.tiers
         ]
     return fields
-
-
-def _text(price: Decimal | None) -> str | None:
-    """Format a price as gateways do: decimal, without an exponent."""
-    return None if price is None else f"{price:f}"
 
 
 def _show(models: list[Model], settings: Settings) -> None:

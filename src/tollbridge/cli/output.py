@@ -201,6 +201,12 @@ def to_json(value: object) -> str:
     return replace_surrogates(line).translate(_ESCAPED_CONTROLS)
 
 
+def decimal_fields(struct: object, *names: str) -> dict[str, str | None]:
+    """Return amounts of a struct for JSON, as gateways write them: decimal, without an exponent."""
+    amounts = {name: getattr(struct, name) for name in names}
+    return {name: None if amount is None else f"{amount:f}" for name, amount in amounts.items()}
+
+
 def _file(file: File) -> dict[str, Any]:
     return {
         "mime": file.mime,

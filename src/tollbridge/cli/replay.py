@@ -10,13 +10,12 @@ import asyncio
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 import brotli  # type: ignore[import-untyped]
 import click
-import msgspec
 
 from tollbridge.answer import Answer
 from tollbridge.cli.options import json_option
@@ -95,7 +94,7 @@ def _replay_file(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
         raise RequestError(f"--diff needs a recording made with --record; {path} is a raw response.")
     answer = replay_response(path, protocol)
     is_unknown = all(isinstance(event, Failed) and event.error.kind == "protocol" for event in answer.events)
-    if is_unknown and open_response(path).status is None:
+    if is_unknown and find_headers(path)[0] is None:
         expected = "a known protocol" if protocol == "auto" else f"the protocol {protocol}"
         raise RequestError(
             f"{path} is neither a recording nor a response of {expected}. `--record` makes recordings."
@@ -126,51 +125,32 @@ def replay_response(path: Path, protocol: str) -> Answer:
         OSError: The file or its headers file cannot be read.
         RequestError: The file is too large, or it is empty and has no headers file.
     """
-    response = open_response(path)
-    decoder = decoder_for(protocol, response.status, response.headers)
+    status, headers = find_headers(path)
+    with path.open("rb") as file:
+        data = file.read(RESPONSE_LIMIT + 1)
+    if len(data) > RESPONSE_LIMIT:
+        raise RequestError(f"{path} exceeds the {RESPONSE_LIMIT >> 20} MiB limit.")
+    if not data and status is None:
+        raise RequestError(f"{path} is empty. Specify a file with a recording.")
+    body = decompress(data, headers.get("content-encoding", ""))
+    decoder = decoder_for(protocol, status, headers)
     answer = Answer()
-    for chunk in response.chunks():
-        answer.add(decoder.feed(chunk))
+    for start in range(0, len(body), _CHUNK_SIZE):
+        answer.add(decoder.feed(body[start : start + _CHUNK_SIZE]))
     answer.add(decoder.close())
     return answer
 
 
-class RawResponse(msgspec.Struct, frozen=True):
-    """A recorded response body. Without a headers file `status` is `None` and `headers` is empty."""
-
-    path: Path
-    status: int | None = None
-    headers: dict[str, str] = {}
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the body in chunks, decompressed if it was recorded compressed.
-
-        Raises:
-            OSError: The file cannot be read.
-            RequestError: The file is too large, or it is empty and has no headers file.
-        """
-        with self.path.open("rb") as file:
-            data = file.read(RESPONSE_LIMIT + 1)
-        if len(data) > RESPONSE_LIMIT:
-            raise RequestError(f"{self.path} exceeds the {RESPONSE_LIMIT >> 20} MiB limit.")
-        if not data and self.status is None:
-            raise RequestError(f"{self.path} is empty. Specify a file with a recording.")
-        body = decompress(data, self.headers.get("content-encoding", ""))
-        for start in range(0, len(body), _CHUNK_SIZE):
-            yield body[start : start + _CHUNK_SIZE]
-
-
-def open_response(path: Path) -> RawResponse:
-    """Find a recorded response and read its headers file, if there is one.
+def find_headers(path: Path) -> tuple[int | None, dict[str, str]]:
+    """Return the status and the headers of a recorded response; `None` and none without a headers file.
 
     Raises:
         OSError: The headers file exists but cannot be read.
     """
     headers_path = path.parent / f"{path.stem}.headers"
     if headers_path == path or not headers_path.exists():
-        return RawResponse(path)
-    status, headers = read_headers(headers_path.read_text(encoding="latin-1"))
-    return RawResponse(path, status, headers)
+        return None, {}
+    return read_headers(headers_path.read_text(encoding="latin-1"))
 
 
 def read_headers(text: str) -> tuple[int | None, dict[str, str]]:

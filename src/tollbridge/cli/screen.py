@@ -108,8 +108,8 @@ _MIN_STREAM_SECONDS = 0.05
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the request was sent; `first_token` is `None` if there was no output."""
 
-    first_token: float | None
-    total: float
+    first_token: float | None = None
+    total: float = 0.0
 
     def tokens_per_second(self, usage: Usage | None) -> float | None:
         """Return the speed of the output after its first token; `None` if there was too little to measure."""

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from tollbridge.cli.options import WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, show_table, to_json
+from tollbridge.cli.output import Column, Row, decimal_fields, show_table, to_json
 from tollbridge.cli.terminal import format_count, format_seconds, one_line, wrap_line
 from tollbridge.engine import Engine
 from tollbridge.storage.reports import DIMENSIONS, Dimension, UsageGroup, UsageTotals, add_up, start_of_day
@@ -148,9 +148,7 @@ def _describe(by: Sequence[Dimension], group: UsageGroup) -> dict[str, Any]:
     """Return the fields of `usage --json`."""
     fields = msgspec.to_builtins(group)
     del fields["key"], fields["last"]
-    for name in ("cost", "billed", "computed", "difference"):
-        amount = getattr(group, name)
-        fields[name] = None if amount is None else f"{amount:f}"
+    fields |= decimal_fields(group, "cost", "billed", "computed", "difference")
     return {**dict(zip(by, group.key, strict=True)), **fields}
 
 
