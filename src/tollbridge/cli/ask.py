@@ -21,6 +21,7 @@ from tollbridge.cli.options import (
     keep_options,
     over_budget_option,
     prompt_options,
+    read_file,
     record_options,
     ui_stream_option,
 )
@@ -85,9 +86,7 @@ def _read_prompt(words: tuple[str, ...]) -> str:
 
 def _read_schema(path: Path) -> OutputFormat:
     try:
-        schema = read_json(path.read_bytes())
-    except OSError as error:
-        raise click.ClickException(f"Cannot read {path}: {error.strerror}. Name another file.") from error
+        schema = read_json(read_file(path))
     except ValueError as error:
         raise click.ClickException(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(schema, dict):

@@ -15,7 +15,7 @@ import msgspec
 
 from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import ConnectionOptions, connection_options, json_option
-from tollbridge.cli.output import Column, Row, show_table, to_json
+from tollbridge.cli.output import Column, Row, print_json_lines, show_table, to_json
 from tollbridge.cli.terminal import dim, one_line
 from tollbridge.config.accounts import all_accounts, named_account, resolve_account
 from tollbridge.config.errors import SettingsError, SettingsUnusable
@@ -63,8 +63,7 @@ def config(ctx: click.Context, where: ConnectionOptions, as_json: bool) -> int:
     loaded, file_error = _load(where)
     rows = settings_rows(loaded) + account_rows(loaded)
     if as_json:
-        for row in rows:
-            click.echo(to_json(row))
+        print_json_lines(rows)
     else:
         _show(rows, loaded)
     if file_error is not None:

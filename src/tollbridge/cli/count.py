@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from tollbridge.cli.options import json_option, model_option
-from tollbridge.cli.output import to_json
+from tollbridge.cli.output import print_json_lines, to_json
 from tollbridge.cli.terminal import dim, format_count, one_line, terminal_width, wrap_line
 from tollbridge.config.loading import load_settings
 from tollbridge.engine import Engine
@@ -200,11 +200,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def read_request(model: str, data: bytes) -> ChatRequest:
-    """Parse a conversation.
-
-    Args:
-        model: The model of the request.
-        data: JSON: a list of messages, or an object with `messages` and `tools`.
+    """Parse a conversation, in JSON: a list of messages, or an object with `messages` and `tools`.
 
     Raises:
         RequestError: The data is invalid. The message names the field, such as `messages[1].role`.
@@ -347,8 +343,7 @@ def accuracy(as_json: bool) -> None:
     """
     models = asyncio.run(_use_estimator(lambda estimator: estimator.accuracy()))
     if as_json:
-        for model in models:
-            click.echo(to_json(msgspec.to_builtins(model)))
+        print_json_lines(models)
     elif models:
         _show(models)
     else:

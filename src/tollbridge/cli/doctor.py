@@ -51,7 +51,7 @@ def open_checklist(*, quiet: bool) -> Iterator[Checklist]:
 
 
 class Checklist:
-    """Shows the steps of an examination, a line each. Skipped steps share one line."""
+    """Shows the steps of an examination, one per line. Skipped steps share one line."""
 
     def __init__(self, out: TextIO, quiet: bool, status: Status | None = None) -> None:
         self._out = out

@@ -18,7 +18,7 @@ from tollbridge.cli.conversations import (
     texts,
 )
 from tollbridge.cli.options import WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, show_table, to_json
+from tollbridge.cli.output import Column, Row, print_json_lines, show_table, to_json
 from tollbridge.cli.terminal import bold, dim, format_count, replace_controls, supports_styles
 from tollbridge.types.messages import Role
 
@@ -48,8 +48,7 @@ def log(ctx: click.Context, count: int, as_json: bool) -> None:
     kept = list_kept()
     rows = [_row(path, updated) for path, updated in list(kept.items())[:count]]
     if as_json:
-        for row in rows:
-            click.echo(to_json(row))
+        print_json_lines(rows)
     elif rows:
         columns = (
             Column("id"),

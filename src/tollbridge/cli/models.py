@@ -12,7 +12,7 @@ import msgspec
 from tollbridge.catalog.models import filter_models, is_favourite
 from tollbridge.cli.connection import connect
 from tollbridge.cli.options import ConnectionOptions, connection_options, json_option
-from tollbridge.cli.output import Column, Row, decimal_fields, show_table, to_json
+from tollbridge.cli.output import Column, Row, decimal_fields, print_json_lines, show_table, to_json
 from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.schema import Settings
 from tollbridge.types.models import Model, Prices
@@ -104,8 +104,7 @@ def models(
     wanted = Filter(words, tags, max_price, all_types)
     shown = [model for model in allowed if wanted.matches(model)]
     if as_json:
-        for model in shown:
-            click.echo(to_json(_as_json(model, settings)))
+        print_json_lines(_as_json(model, settings) for model in shown)
     elif shown:
         _show(shown, settings)
     else:

@@ -168,7 +168,7 @@ def read_image(path: Path) -> DataPart:
     Raises:
         click.ClickException: The file cannot be read, is too large or is not an image.
     """
-    data = _read_file(path)
+    data = read_file(path)
     mime = sniff(data)
     if mime is None or not mime.startswith("image/"):
         raise click.ClickException(
@@ -183,7 +183,7 @@ def read_attachment(path: Path) -> TextPart | DataPart:
     Raises:
         click.ClickException: The file cannot be read, is too large, or is of an unknown binary format.
     """
-    data = _read_file(path)
+    data = read_file(path)
     if mime := sniff(data):
         return DataPart(data, mime, path.name)
     try:
@@ -196,7 +196,12 @@ def read_attachment(path: Path) -> TextPart | DataPart:
     return TextPart(f"{path.name}:\n\n{fence}\n{text.rstrip()}\n{fence}")
 
 
-def _read_file(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """Read a file that an option names.
+
+    Raises:
+        click.ClickException: The file cannot be read or is too large.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(FILE_LIMIT + 1)

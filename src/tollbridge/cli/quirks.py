@@ -12,7 +12,7 @@ import msgspec
 
 from tollbridge.catalog.models import Catalog
 from tollbridge.cli.options import Command, WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, show_table, to_json
+from tollbridge.cli.output import Column, Row, print_json_lines, show_table
 from tollbridge.cli.terminal import bold, dim, format_count, one_line, wrap_line
 from tollbridge.compat.known_servers import recognize_server
 from tollbridge.compat.lessons import describe_lesson, describe_quirks
@@ -93,8 +93,7 @@ def _list(gateway: str | None, model: str | None, as_json: bool) -> None:
         if gateway in (None, row.gateway, f"{row.gateway}/") and (model is None or row.model in (None, model))
     ]
     if as_json:
-        for row in rows:
-            click.echo(to_json(row))
+        print_json_lines(rows)
     elif rows:
         _show(rows)
     else:

@@ -83,11 +83,7 @@ def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) ->
 
 
 def _replay_file(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
-    """Replay and show one file.
-
-    Returns:
-        False if it is no recording, or if `diff` is set and the result differs.
-    """
+    """Replay and show one file. Return false if it is no recording, or if `diff` finds a difference."""
     if is_recording(path):
         return _replay_turn(path, diff, as_json)
     if diff:

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from tollbridge.cli.options import WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, decimal_fields, show_table, to_json
+from tollbridge.cli.output import Column, Row, decimal_fields, print_json_lines, show_table
 from tollbridge.cli.terminal import format_count, format_seconds, one_line, wrap_line
 from tollbridge.engine import Engine
 from tollbridge.storage.reports import DIMENSIONS, Dimension, UsageGroup, UsageTotals, add_up, start_of_day
@@ -91,14 +91,16 @@ def usage(
     if web:
         if since or until or by != _DEFAULT_DIMENSIONS:
             raise click.UsageError("Only --days can be combined with --web.")
-        _serve_page(days)
+        try:
+            asyncio.run(_serve_page(days))
+        except KeyboardInterrupt:
+            click.echo("Stopped.", err=True)
         return
     by = tuple(dict.fromkeys(by))
     period = _period(by, days, since, until)
     groups = asyncio.run(_read_groups(by, *period))
     if as_json:
-        for group in groups:
-            click.echo(to_json(_describe(by, group)))
+        print_json_lines(_describe(by, group) for group in groups)
     elif as_csv:
         click.echo(_format_csv(by, groups), nl=False)
     elif groups:
@@ -271,15 +273,8 @@ def _money(amount: Decimal | None, *, partial: bool = False) -> str:
 # --- The page ---
 
 
-def _serve_page(days: int | None) -> None:
+async def _serve_page(days: int | None) -> None:
     """Serve the usage page until Ctrl-C. Nobody else can read it: its address has a random token."""
-    try:
-        asyncio.run(_run_page(days))
-    except KeyboardInterrupt:
-        click.echo("Stopped.", err=True)
-
-
-async def _run_page(days: int | None) -> None:
     import secrets
 
     from tollbridge.frontends.http.access import ServerOptions
@@ -330,8 +325,7 @@ def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -
         raise click.UsageError("--limit needs --list.")
     reports = asyncio.run(_read_reports(turn, as_list=as_list, limit=limit or _DEFAULT_LIMIT))
     if as_json:
-        for report in reports:
-            click.echo(to_json(to_fields(report)))
+        print_json_lines(map(to_fields, reports))
     elif as_list and reports:
         _show_list(reports)
     elif reports:

@@ -308,8 +308,7 @@ TYPICAL_REQUESTS = 20
 class Step(msgspec.Struct, frozen=True):
     """One line of the checklist. A step without a finding is still running.
 
-    Attributes:
-        skipped: Whether the step was not run, because a step before it failed.
+    A step is skipped if one that it depends on failed.
     """
 
     name: str

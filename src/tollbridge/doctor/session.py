@@ -192,8 +192,7 @@ class ProbeSession:
     """Sends the requests of one examination, and holds what is known about the server so far.
 
     Attributes:
-        quirks: The quirks found so far.
-        models: The server's model list.
+        quirks: Those found so far.
         requests: The number of requests sent.
         models_reply: The reply to the first request, for the model list.
         first_answer: The first answer of the model.
@@ -342,25 +341,23 @@ class ProbeSession:
 
     async def _send_with_timeout(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
         started = time.monotonic()
+        protocol = self.client.protocol
+        answer = Answer()
         try:
-            async with asyncio.timeout(seconds):
-                return await self._receive(method, path, body, started)
+            async with (
+                asyncio.timeout(seconds),
+                self.client.send(method, path, body, headers=CLOSE_CONNECTION) as response,
+            ):
+                data = await response.read(self.limits.body_size)
         except TimeoutError:
             return Reply(error=TimedOut(f"No complete response within {seconds:.0f} s."), seconds=seconds)
         except BridgeError as error:
             return Reply(error=self.client.complete_error(error), seconds=time.monotonic() - started)
-
-    async def _receive(self, method: str, path: str, body: bytes | None, started: float) -> Reply:
-        async with self.client.send(method, path, body, headers=CLOSE_CONNECTION) as response:
-            data = await response.read(self.limits.body_size)
-            protocol = self.client.protocol
-            answer = Answer()
-            if path == protocol.path or response.status >= 400:  # a model list or a token count has no events
-                decoder = decoder_for(protocol, response.status, response.headers)
-                answer.add(decoder.feed(data) + decoder.close())
-            error = answer.error and self.client.complete_error(answer.error, response)
-            seconds = time.monotonic() - started
-            return Reply(response.status, response.headers, data, answer, error, seconds)
+        if path == protocol.path or response.status >= 400:  # a model list or a token count has no events
+            decoder = decoder_for(protocol, response.status, response.headers)
+            answer.add(decoder.feed(data) + decoder.close())
+        failure = answer.error and self.client.complete_error(answer.error, response)
+        return Reply(response.status, response.headers, data, answer, failure, time.monotonic() - started)
 
 
 HELLO = "Say hello in one short sentence."
