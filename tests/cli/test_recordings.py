@@ -7,7 +7,7 @@ from pathlib import Path
 import brotli  # type: ignore[import-untyped]
 import pytest
 
-from tollbridge.cli.replay import decompress, find_headers, read_headers
+from tollbridge.cli.replay import decompress, find_headers, read_headers, replay_response
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,13 @@ def test_the_headers_of_the_last_response_are_used(
 
 def test_headers_are_read_from_the_file_with_the_same_name(tmp_path: Path) -> None:
     body = tmp_path / "a.b-stream.sse"
-    body.write_bytes(b"data: 1\n\n")
+    body.write_bytes(b'{"error": {"message": "Too long."}}')
     assert find_headers(body) == (None, {})
     (tmp_path / "a.b-stream.headers").write_bytes(b"HTTP/1.1 400\r\nX-Odd: caf\xe9\r\n")
     assert find_headers(body) == (400, {"x-odd": "café"})
+    error = replay_response(body, "auto").error
+    assert error is not None
+    assert (error.status, error.message) == (400, "Too long.")
 
 
 def test_a_headers_file_is_not_its_own_headers(tmp_path: Path) -> None:
