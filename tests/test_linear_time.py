@@ -566,7 +566,7 @@ def render_in_pieces(text: str) -> None:
     writer = MarkdownWriter(io.StringIO())
     for start in range(0, len(text), 64):
         writer.write(text[start : start + 64])
-    writer.end()
+    writer.close_line()
 
 
 def ignoring(read: Callable[[Any], object]) -> Callable[[Any], None]:

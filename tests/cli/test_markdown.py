@@ -49,7 +49,7 @@ def render(*pieces: str, styles: bool = False) -> list[str]:
     for piece in pieces:
         now += 1  # long enough for every piece to be drawn
         writer.write(piece)
-    writer.end()
+    writer.close_line()
     return paper.lines(styles=styles)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -17,7 +18,7 @@ def test_on_a_terminal_a_bar_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Tty()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with DownloadProgress() as progress:
+    with closing(DownloadProgress()) as progress:
         progress(0, 92_871_040)
         progress(92_871_040, 92_871_040)
     assert "Downloading a small model" in terminal.getvalue()
@@ -25,13 +26,13 @@ def test_on_a_terminal_a_bar_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_terminal_one_line_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with DownloadProgress() as progress:
+    with closing(DownloadProgress()) as progress:
         progress(0, 92_871_040)
         progress(50_000_000, 92_871_040)
     assert capsys.readouterr().err == "Downloading a small model (93 MB, first run only)…\n"
 
 
 def test_without_a_download_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with DownloadProgress():
+    with closing(DownloadProgress()):
         pass
     assert capsys.readouterr().err == ""

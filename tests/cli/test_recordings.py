@@ -7,7 +7,7 @@ from pathlib import Path
 import brotli  # type: ignore[import-untyped]
 import pytest
 
-from tollbridge.cli.replay import decompress, open_response, read_headers
+from tollbridge.cli.replay import decompress, find_headers, read_headers, replay_response
 
 
 @pytest.mark.parametrize(
@@ -38,17 +38,18 @@ def test_the_headers_of_the_last_response_are_used(
 
 def test_headers_are_read_from_the_file_with_the_same_name(tmp_path: Path) -> None:
     body = tmp_path / "a.b-stream.sse"
-    body.write_bytes(b"data: 1\n\n")
-    assert open_response(body).status is None
+    body.write_bytes(b'{"error": {"message": "Too long."}}')
+    assert find_headers(body) == (None, {})
     (tmp_path / "a.b-stream.headers").write_bytes(b"HTTP/1.1 400\r\nX-Odd: caf\xe9\r\n")
-    response = open_response(body)
-    assert (response.status, response.headers) == (400, {"x-odd": "café"})
-    assert b"".join(response.chunks()) == b"data: 1\n\n"
+    assert find_headers(body) == (400, {"x-odd": "café"})
+    error = replay_response(body, "auto").error
+    assert error is not None
+    assert (error.status, error.message) == (400, "Too long.")
 
 
 def test_a_headers_file_is_not_its_own_headers(tmp_path: Path) -> None:
     (tmp_path / "a.headers").write_text("HTTP/1.1 400\n")
-    assert open_response(tmp_path / "a.headers").status is None
+    assert find_headers(tmp_path / "a.headers") == (None, {})
 
 
 @pytest.mark.parametrize(

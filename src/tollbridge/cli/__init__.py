@@ -13,7 +13,7 @@ from types import TracebackType
 
 import click
 
-from tollbridge.cli.terminal import Styles, one_line, wrap_line, wrap_standard_streams
+from tollbridge.cli.terminal import dim, one_line, wrap_line, wrap_standard_streams
 from tollbridge.types.errors import BridgeError
 
 # Each subcommand: the module that defines it, and its line in the list of commands. The line is here so that
@@ -143,5 +143,4 @@ class WarningHandler(logging.Handler):
         first_word, _, _ = message.partition(" ")
         if first_word.isalpha():  # not a file path
             message = message[0].upper() + message[1:]
-        paint = Styles(sys.stderr)
-        click.echo(f"{paint.dim}{wrap_line(f'Note: {message}.', sys.stderr)}{paint.plain}", err=True)
+        click.echo(dim(wrap_line(f"Note: {message}.", sys.stderr), sys.stderr), err=True)

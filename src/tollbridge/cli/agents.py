@@ -83,16 +83,12 @@ def set_up_claude_code(server: ServerAddress) -> AgentSetup:
 def set_up_copilot(server: ServerAddress) -> AgentSetup:
     variables = {
         "COPILOT_PROVIDER_TYPE": "openai",
-        "COPILOT_PROVIDER_BASE_URL": f"{server.url}/v1",
-        "COPILOT_PROVIDER_API_KEY": f"${TOKEN_VARIABLE}" if server.has_token else NO_TOKEN,
-        "COPILOT_MODEL": server.model,
+        "COPILOT_PROVIDER_BASE_URL": shlex.quote(f"{server.url}/v1"),
+        "COPILOT_PROVIDER_API_KEY": f'"${TOKEN_VARIABLE}"' if server.has_token else NO_TOKEN,
+        "COPILOT_MODEL": shlex.quote(server.model),
     }
-    lines = [f"export {name}={_quote(value)}\n" for name, value in variables.items()]
+    lines = [f"export {name}={value}\n" for name, value in variables.items()]
     return AgentSetup(text="".join(lines), note="Add these lines to the start-up file of your shell.")
-
-
-def _quote(value: str) -> str:
-    return f'"{value}"' if value.startswith("$") else shlex.quote(value)
 
 
 def set_up_opencode(server: ServerAddress) -> AgentSetup:

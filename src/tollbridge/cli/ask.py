@@ -17,9 +17,11 @@ from tollbridge.cli.options import (
     KeepOptions,
     PromptOptions,
     connection_options,
+    json_option,
     keep_options,
     over_budget_option,
     prompt_options,
+    read_file,
     record_options,
     ui_stream_option,
 )
@@ -29,14 +31,6 @@ from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.types.messages import Message, OutputFormat, Role, TextPart
 from tollbridge.types.text import read_json, replace_surrogates
-
-
-class _Output(msgspec.Struct, frozen=True):
-    """How the answer is printed."""
-
-    as_json: bool
-    stream: bool
-    raw: bool
 
 
 @click.command()
@@ -55,7 +49,7 @@ class _Output(msgspec.Struct, frozen=True):
 @record_options
 @over_budget_option
 @click.option("--no-stream", is_flag=True, help="Print the answer when it is complete.")
-@click.option("--json", "as_json", is_flag=True, help="Output the full result as one JSON object.")
+@json_option("Output the full result as one JSON object.")
 def ask(
     words: tuple[str, ...],
     wishes: PromptOptions,
@@ -73,9 +67,10 @@ def ask(
     """
     question = Message(Role.USER, (TextPart(_read_prompt(words)), *wishes.attachments))
     if schema is not None:
-        wishes = msgspec.structs.replace(wishes, parameters={**wishes.parameters, "output_format": schema})
-    output = _Output(as_json, not no_stream, wishes.raw or schema is not None)
-    return asyncio.run(_ask(question, wishes, keep, where, output, over_budget=over_budget))
+        parameters = {**wishes.parameters, "output_format": schema}
+        wishes = msgspec.structs.replace(wishes, parameters=parameters, raw=True)
+    options = {"as_json": as_json, "stream": not no_stream, "over_budget": over_budget}
+    return asyncio.run(_ask(question, wishes, keep, where, **options))
 
 
 def _read_prompt(words: tuple[str, ...]) -> str:
@@ -91,9 +86,7 @@ def _read_prompt(words: tuple[str, ...]) -> str:
 
 def _read_schema(path: Path) -> OutputFormat:
     try:
-        schema = read_json(path.read_bytes())
-    except OSError as error:
-        raise click.ClickException(f"Cannot read {path}: {error.strerror}. Name another file.") from error
+        schema = read_json(read_file(path))
     except ValueError as error:
         raise click.ClickException(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(schema, dict):
@@ -108,21 +101,22 @@ async def _ask(
     wishes: PromptOptions,
     keep: KeepOptions,
     where: ConnectionOptions,
-    output: _Output,
     *,
+    as_json: bool,
+    stream: bool,
     over_budget: bool,
 ) -> int:
     async with connect(where) as session:
         conversation = await open_conversation(
             keep, session.settings, wishes, lambda name: pick_model(session, name)
         )
-        screen = None if output.as_json else Screen(sys.stdout, sys.stderr, raw=output.raw)
-        runner = TurnRunner(session, screen, stream=output.stream)
+        screen = None if as_json else Screen(sys.stdout, sys.stderr, raw=wishes.raw)
+        runner = TurnRunner(session, screen, stream=stream)
         await runner.run(conversation.request(question), over_budget=over_budget)
         answer = runner.answer
         if conversation.add(question, answer.parts):
             conversation.keep(session.secrets)
-        if output.as_json:
+        if as_json:
             click.echo(to_json(_as_json(runner, conversation)))
         elif screen is not None and answer.error is None:
             show_changes(answer.changes, screen, "; use --json to see all")

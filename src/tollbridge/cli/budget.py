@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from tollbridge.cli.output import Column, Row, show_table, to_json
+from tollbridge.cli.options import json_option
+from tollbridge.cli.output import Column, Row, decimal_fields, show_table, to_json
 from tollbridge.cli.terminal import wrap_line
 from tollbridge.config.accounts import all_accounts, named_account
 from tollbridge.config.errors import SettingsUnusable
-from tollbridge.config.file import read_file
+from tollbridge.config.file import SettingsFile, read_file
 from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.config.names import join_name
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
@@ -23,9 +23,6 @@ from tollbridge.engine import Engine
 from tollbridge.observers.budget import WARNING_SHARE
 from tollbridge.storage.budgets import Budget, BudgetStatus, format_dollars
 from tollbridge.transport.files import config_file
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 _BAR_WIDTH = 20
 # US dollars, or requests per minute. A higher amount is a mistake.
@@ -43,27 +40,16 @@ NAMES = ("day", "month", "conversation", "cost_per_hour", "requests_per_minute")
 ACCOUNT_NAMES = ("day", "month")
 
 
-class _BudgetName(click.ParamType[str]):
-    """The name of a budget as in the settings file. Hyphens are accepted too."""
+def _read_name(text: str) -> str:
+    """Return the name of a budget as in the settings file. Hyphens are accepted too."""
+    name = text.replace("-", "_")
+    if name not in NAMES:
+        raise click.BadParameter(f"{text!r} is not a budget. The budgets are {', '.join(NAMES)}.")
+    return name
 
-    name = "name"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        name = str(value).replace("-", "_")
-        if name not in NAMES:
-            self.fail(f"{value!r} is not a budget. The budgets are {', '.join(NAMES)}.", param, ctx)
-        return name
-
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        # Imported here: only a shell that completes a name needs it.
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(name) for name in NAMES if name.startswith(incomplete)]
+def _complete_name(_context: click.Context, _argument: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in NAMES if name.startswith(incomplete)]
 
 
 class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,16 +74,14 @@ def _check_account_name(_context: click.Context, _option: click.Parameter, accou
     return account
 
 
-_json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Output JSON Lines, one object per budget."
-)
+_json_option = json_option("Output JSON Lines, one object per budget.")
 _account_option = click.option(
     "--account",
     metavar="NAME",
     callback=_check_account_name,
     help="The budget of one account: its name or base URL.",
 )
-_name_argument = click.argument("name", type=_BudgetName(), metavar="NAME")
+_name_argument = click.argument("name", type=_read_name, shell_complete=_complete_name, metavar="NAME")
 
 
 @click.group(invoke_without_command=True)
@@ -130,10 +114,10 @@ def set_budget(name: str, amount: str, account: str | None) -> None:
     NAME is day, month, conversation, cost_per_hour or requests_per_minute. The budget is written to the
     settings file. Running editors and servers use it with their next request.
     """
-    _check_scope(name, account)
-    _edit(name, account, _read_amount(name, amount))
-    click.echo(f"Set {_full_name(name, account)} to {amount} in {config_file()}.")
-    _report_override(name, account, amount)
+    full_name = _find_setting(name, account)
+    _edit(read_file(config_file()), full_name, _read_amount(name, amount))
+    click.echo(f"Set {full_name} to {amount} in {config_file()}.")
+    _report_override(full_name, load_settings())
     if account is not None and not _is_known_account(account):
         click.echo(
             f"Note: No account has the name or base URL {account!r}, so this budget limits nothing yet. "
@@ -147,22 +131,27 @@ def set_budget(name: str, amount: str, account: str | None) -> None:
 @_account_option
 def remove(name: str, account: str | None) -> int:
     """Remove the budget NAME from the settings file."""
-    _check_scope(name, account)
-    full_name = _full_name(name, account)
-    if not _edit(name, account, None):
+    full_name = _find_setting(name, account)
+    file = read_file(config_file())
+    if full_name not in file:
         click.echo(f"{config_file()} has no {full_name}.", err=True)
         loaded = load_settings()
         if full_name in loaded.origins:
             click.echo(f"It is set by {loaded.origin(full_name)}. Remove it there.", err=True)
         return 1
+    _edit(file, full_name, None)
     click.echo(f"Removed {full_name} from {config_file()}.")
-    _report_override(name, account, None)
+    loaded = load_settings()
+    if not _report_override(full_name, loaded) and loaded.settings.budgets.is_set:
+        click.echo("Other budgets are still set; `tollbridge budget` shows them.", err=True)
     return 0
 
 
-def _check_scope(name: str, account: str | None) -> None:
+def _find_setting(name: str, account: str | None) -> str:
+    """Return the name of the setting of a budget, of one account if it is given."""
     if account is not None and name not in ACCOUNT_NAMES:
         raise click.UsageError(f"An account can have the budgets {' and '.join(ACCOUNT_NAMES)}, not {name}.")
+    return join_name(["budgets", name] if account is None else ["budgets", "accounts", account, name])
 
 
 def _read_amount(name: str, text: str) -> str:
@@ -204,7 +193,7 @@ def _show(as_json: bool) -> None:
     rows = budget_rows(load_settings())
     if as_json:
         for row in rows:
-            amounts = {name: _text(getattr(row, name)) for name in ("limit", "spent", "reserved", "left")}
+            amounts = decimal_fields(row, "limit", "spent", "reserved", "left")
             click.echo(to_json({**msgspec.to_builtins(row), **amounts}))
     elif rows:
         show_table(COLUMNS, [Row(_cells(row), style=_style(row)) for row in rows])
@@ -224,7 +213,7 @@ def budget_rows(loaded: LoadedSettings) -> list[BudgetRow]:
             reserved=status.reserved,
             left=status.left,
             share=status.share,
-            source=loaded.origin(_setting(status.budget)),
+            source=loaded.origin(_setting_of(status.budget)),
         )
         for status in asyncio.run(_read_status(loaded))
     ]
@@ -239,10 +228,9 @@ def budget_rows(loaded: LoadedSettings) -> list[BudgetRow]:
     return rows
 
 
-def _setting(budget: Budget) -> str:
-    if budget.account is None:
-        return f"budgets.{budget.name}"
-    return _full_name(budget.name.rpartition(".")[2], budget.account)
+def _setting_of(budget: Budget) -> str:
+    name = budget.name if budget.account is None else budget.name.rpartition(".")[2]
+    return _find_setting(name, budget.account)
 
 
 async def _read_status(loaded: LoadedSettings) -> list[BudgetStatus]:
@@ -253,12 +241,11 @@ async def _read_status(loaded: LoadedSettings) -> list[BudgetStatus]:
 def _cells(row: BudgetRow) -> tuple[str, ...]:
     if row.budget == "requests_per_minute":
         return (row.budget, f"{row.limit:,}" if row.limit else "none", "", "", "", "", row.source)
-    amounts = (None if amount is None else format_dollars(amount) for amount in (row.spent, row.reserved))
+    amounts = (row.spent, row.reserved, row.left)
     return (
         "each conversation" if row.budget == "conversation" else row.budget,
         format_dollars(row.limit),
-        *(amount or "" for amount in amounts),
-        "" if row.left is None else format_dollars(row.left),
+        *("" if amount is None else format_dollars(amount) for amount in amounts),
         "" if row.share is None else _bar(row.share),
         row.source,
     )
@@ -276,38 +263,24 @@ def _bar(share: float) -> str:
     return f"{'█' * cells}{'░' * (_BAR_WIDTH - cells)} {100 * share:.0f} %"
 
 
-def _text(amount: Decimal | None) -> str | None:
-    return None if amount is None else f"{amount:f}"
-
-
 # --- The settings file ---
 
 
-def _full_name(setting: str, account: str | None) -> str:
-    return join_name(["budgets", setting] if account is None else ["budgets", "accounts", account, setting])
-
-
-def _edit(setting: str, account: str | None, value: str | None) -> bool:
-    """Set or remove a budget in the settings file, and return whether it was there to be removed.
+def _edit(file: SettingsFile, name: str, value: str | None) -> None:
+    """Set or remove a budget in the settings file.
 
     Raises:
-        SettingsUnusable: The file cannot be read or written, or contains something else as the budgets.
+        SettingsUnusable: The file cannot be written, or contains something else as the budgets.
         SettingsError: A setting of the file is invalid. Nothing is written.
     """
-    file, name = read_file(config_file()), _full_name(setting, account)
-    if value is None and name not in file:
-        return False
     changed = file.with_value(name, value)
     validate_settings(changed.table, file.locate)
     changed.write()
-    return True
 
 
-def _report_override(setting: str, account: str | None, amount: str | None) -> None:
-    """Say so if another source takes precedence over the settings file."""
-    loaded = load_settings()
-    name = _full_name(setting, account)
-    if name in loaded.origins and loaded.rank(name) != "file":
+def _report_override(name: str, loaded: LoadedSettings) -> bool:
+    """Say so if another source takes precedence over the settings file, and return whether one does."""
+    overridden = name in loaded.origins and loaded.rank(name) != "file"
+    if overridden:
         click.echo(f"Note: {loaded.origin(name)} takes precedence over the settings file.", err=True)
-    elif amount is None and loaded.settings.budgets.is_set:
-        click.echo("Other budgets are still set; `tollbridge budget` shows them.", err=True)
+    return overridden

@@ -38,7 +38,7 @@ from tollbridge.cli.output import to_json
 from tollbridge.cli.prompt import Argument, ChatPrompt, hold_keyboard, read_piped_line, restore_echo
 from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
-from tollbridge.cli.terminal import Styles, format_count, one_line
+from tollbridge.cli.terminal import bold, dim, format_count, one_line
 from tollbridge.compat.repairs import SENSITIVE_NOTES
 from tollbridge.transport.files import data_folder
 from tollbridge.types.errors import BridgeError
@@ -132,9 +132,19 @@ class _Chat:
 
     def start(self) -> None:
         """Greet the user, and load what the prompt needs."""
-        if self._interactive:
-            self._print_greeting()
-            self._prompt.load()
+        if not self._interactive:
+            return
+        model = bold(one_line(self._conversation.model), sys.stderr)
+        click.echo(f"{model} on {one_line(self._session.place)}", err=True)
+        if self._conversation.messages:
+            count = format_count(len(self._conversation.messages), "message")
+            self._print(f"Continuing a conversation with {count}.")
+        if self._attachments:
+            only_images = all(isinstance(part, DataPart) for part in self._attachments)
+            count = format_count(len(self._attachments), "image" if only_images else "file")
+            self._print(f"Attached to your first message: {count}.")
+        self._print("Ctrl-C: stop · Ctrl-D: exit · /help: commands\n")
+        self._prompt.load()
 
     def run(self, typed: str = "") -> int:
         """Answer questions until the user exits. The exit code is 1 if a piped question failed.
@@ -203,19 +213,6 @@ class _Chat:
             self._session.print_error(answer.error)
         if self._interactive:
             click.echo(err=True)
-
-    def _print_greeting(self) -> None:
-        paint = Styles(sys.stderr)
-        model = f"{paint.bold}{one_line(self._conversation.model)}{paint.plain}"
-        click.echo(f"{model} on {one_line(self._session.place)}", err=True)
-        if self._conversation.messages:
-            count = format_count(len(self._conversation.messages), "message")
-            self._print(f"Continuing a conversation with {count}.")
-        if self._attachments:
-            only_images = all(isinstance(part, DataPart) for part in self._attachments)
-            count = format_count(len(self._attachments), "image" if only_images else "file")
-            self._print(f"Attached to your first message: {count}.")
-        self._print("Ctrl-C: stop · Ctrl-D: exit · /help: commands\n")
 
     # --- Commands ---
 
@@ -301,8 +298,7 @@ class _Chat:
         self._exit = True
 
     def _print(self, text: str) -> None:
-        paint = Styles(sys.stderr)
-        click.echo(f"{paint.dim}{text}{paint.plain}", err=True)
+        click.echo(dim(text, sys.stderr), err=True)
 
 
 def _path_of(text: str, example: str) -> Path:

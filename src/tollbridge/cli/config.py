@@ -14,9 +14,9 @@ import click
 import msgspec
 
 from tollbridge.cli.errors import print_error
-from tollbridge.cli.options import ConnectionOptions, connection_options
-from tollbridge.cli.output import Column, Row, show_table, to_json
-from tollbridge.cli.terminal import Styles, one_line
+from tollbridge.cli.options import ConnectionOptions, connection_options, json_option
+from tollbridge.cli.output import Column, Row, print_json_lines, show_table, to_json
+from tollbridge.cli.terminal import dim, one_line
 from tollbridge.config.accounts import all_accounts, named_account, resolve_account
 from tollbridge.config.errors import SettingsError, SettingsUnusable
 from tollbridge.config.file import SettingsFile, read_file
@@ -50,7 +50,7 @@ class SettingRow(msgspec.Struct, frozen=True):
 
 @click.group(invoke_without_command=True)
 @connection_options
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per setting.")
+@json_option("Output JSON Lines, one object per setting.")
 @click.pass_context
 def config(ctx: click.Context, where: ConnectionOptions, as_json: bool) -> int:
     """Show and change the settings.
@@ -63,8 +63,7 @@ def config(ctx: click.Context, where: ConnectionOptions, as_json: bool) -> int:
     loaded, file_error = _load(where)
     rows = settings_rows(loaded) + account_rows(loaded)
     if as_json:
-        for row in rows:
-            click.echo(to_json(row))
+        print_json_lines(rows)
     else:
         _show(rows, loaded)
     if file_error is not None:
@@ -140,8 +139,7 @@ def _show(rows: list[SettingRow], loaded: LoadedSettings) -> None:
         ],
     )
     state = "" if loaded.path.exists() else " (does not exist)"
-    paint = Styles(sys.stdout)
-    click.echo(f"\n{paint.dim}Settings file: {loaded.path}{state}{paint.plain}")
+    click.echo("\n" + dim(f"Settings file: {loaded.path}{state}", sys.stdout))
 
 
 def _describe(row: SettingRow) -> str:

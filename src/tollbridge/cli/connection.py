@@ -7,8 +7,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 import click
 import msgspec
@@ -32,7 +31,7 @@ from tollbridge.types.models import Model
 from tollbridge.types.urls import VERCEL_URL
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 _DESCRIPTION = "Downloading a small model"
 
@@ -42,11 +41,7 @@ class DownloadProgress:
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
-        self._task: TaskID | None = None
         self._started = False
-
-    def __enter__(self) -> Self:
-        return self
 
     def __call__(self, done: int, total: int) -> None:
         if not self._started:
@@ -55,13 +50,8 @@ class DownloadProgress:
                 self._show(total)
             else:
                 click.echo(f"{_DESCRIPTION} ({total / 1e6:.0f} MB, first run only)…", err=True)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done)
 
     def close(self) -> None:
         """Remove the bar from the terminal."""
@@ -75,7 +65,7 @@ class DownloadProgress:
 
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
         self._bar = Progress(*columns, console=Console(stderr=True))
-        self._task = self._bar.add_task(_DESCRIPTION, total=total)
+        self._bar.add_task(_DESCRIPTION, total=total)
         self._bar.start()
 
 
@@ -97,14 +87,11 @@ class Session(msgspec.Struct, frozen=True):
     """An engine with the account that a command uses.
 
     Attributes:
-        engine: Runs the turns.
-        account: The gateway and its key.
         place: The gateway's name for people.
         model: The model to use if the user named none; `None` leaves it to the model list.
         lasting: Whether the gateway still exists after this command, so that a profile of it is useful.
         arguments: The options that select the same gateway in another command, such as ` --local`.
         models: The model list, if it is known without a request.
-        is_local: Whether the gateway is the local model of this command.
     """
 
     engine: Engine
@@ -153,10 +140,7 @@ class Session(msgspec.Struct, frozen=True):
 def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> GatewayChoice:
     """Choose the gateway: the one the user named, Vercel's if there is a key, or a local model.
 
-    Args:
-        where: The options of the command.
-        has_key: Whether there is a key for the selected account.
-        can_serve: Whether this installation can serve a local model.
+    `can_serve` is whether this installation can serve a local model.
     """
     if where.ui_stream:
         return GatewayChoice("endpoint", where.ui_stream)
@@ -180,7 +164,6 @@ async def connect(
     """Yield a session with the gateway that the options, the settings and the keys select.
 
     Args:
-        where: The options of the command.
         short_lived: Whether the command runs a few turns and exits, see `Engine.open`.
         start_local: Whether to download and start the local model, if it is selected. Otherwise the session
             can only list it.
@@ -233,7 +216,7 @@ async def _own_client(
                 if backend != DEFAULT_BACKEND:
                     raise click.UsageError("--backend is not supported with --local.")
                 check_installation()
-                with DownloadProgress() as progress:
+                with contextlib.closing(DownloadProgress()) as progress:
                     local = LocalModel(progress=progress)
                     if start_local:
                         await stack.enter_async_context(local)

@@ -6,11 +6,12 @@ Files can be read by their owner only, and contain no key that was sent.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, assert_never
+from typing import Any, assert_never
 
 import click
 import msgspec
@@ -44,8 +45,6 @@ class Conversation:
     """The messages of a chat. A question and its answer are added together, so the history stays valid.
 
     Args:
-        model: The model that answers.
-        system: The system prompt.
         parameters: Fields of every `ChatRequest`, such as `temperature`.
         file: The file that the conversation is kept in; `None` if it is not kept.
     """
@@ -87,7 +86,7 @@ class Conversation:
         self._restored_system = None
         self._id = uuid.uuid4().hex
         if self._file is not None:
-            self._file = ConversationStore().new_path()
+            self._file = new_path()
 
     def keep(self, keys: Iterable[str]) -> None:
         """Write the conversation to its file, without these keys, if it is kept."""
@@ -140,22 +139,16 @@ async def open_conversation(
 ) -> Conversation:
     """Start a conversation, or continue the last one that was kept.
 
-    Args:
-        keep: Whether to keep or to continue a conversation.
-        settings: Say whether conversations are kept if the options do not.
-        wishes: The model, the system prompt and the parameters.
-        pick_model: Returns the model to use, given the one that is named.
+    `pick_model` returns the model to use, given the one that is named.
 
     Raises:
         click.ClickException: There is no conversation to continue.
     """
-    store = ConversationStore()
-    last = store.find() if keep.resume else None
-    saved = None if last is None else read_conversation(last.path)
+    file = find_kept() if keep.resume else None
+    saved = None if file is None else read_conversation(file)
     model = await pick_model(wishes.model or (saved.model if saved else None))
-    file = last.path if last is not None else None
     if file is None and (settings.keep_conversations if keep.keep is None else keep.keep):
-        file = store.new_path()
+        file = new_path()
     if keep.keep is False:
         file = None
     conversation = Conversation(model, wishes.system, wishes.parameters, file)
@@ -207,7 +200,7 @@ def read_conversation(path: Path) -> SavedConversation:
             raise ValueError(f"it exceeds the {SIZE_LIMIT >> 20} MiB limit")
         return msgspec.convert(read_json(data), SavedConversation)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors too
-        is_kept = path.parent == ConversationStore().folder
+        is_kept = path.parent == kept_folder()
         advice = f" Delete it with `tollbridge log delete {path.stem}`." if is_kept else ""
         reason = one_line(str(error)).rstrip(".")
         raise click.ClickException(f"{path} is not a saved conversation: {reason}.{advice}") from error
@@ -216,10 +209,7 @@ def read_conversation(path: Path) -> SavedConversation:
 def write_conversation(path: Path, conversation: SavedConversation, keys: Iterable[str] = ()) -> None:
     """Write a conversation to a private file: as Markdown if the name ends in .md, else as JSON.
 
-    Args:
-        path: The file.
-        conversation: The conversation.
-        keys: Keys to remove from it.
+    `keys` are removed from it.
 
     Raises:
         click.ClickException: The file cannot be written.
@@ -236,51 +226,42 @@ def write_conversation(path: Path, conversation: SavedConversation, keys: Iterab
         raise click.ClickException(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
-class KeptConversation(NamedTuple):
-    """A file in the folder of kept conversations. `updated` is in seconds since the epoch."""
-
-    id: str
-    path: Path
-    updated: float
+def kept_folder() -> Path:
+    """Return the folder of kept conversations, one file each. The name of a file is the conversation's id."""
+    return data_folder() / "conversations"
 
 
-class ConversationStore:
-    """The folder of kept conversations, one file each."""
+def new_path() -> Path:
+    """Return the file for a new conversation."""
+    while (path := kept_folder() / f"{secrets.token_hex(3)}.json").exists():
+        pass
+    return path
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or data_folder() / "conversations"
 
-    def new_path(self) -> Path:
-        """Return the file for a new conversation. Its name is the conversation's id."""
-        while (path := self.folder / f"{secrets.token_hex(3)}.json").exists():
-            pass
-        return path
+def list_kept() -> dict[Path, float]:
+    """Return the files of the kept conversations, the latest first, with the times of their last change."""
+    times: dict[Path, float] = {}
+    for path in kept_folder().glob("*.json"):
+        with contextlib.suppress(OSError):  # deleted by another process
+            times[path] = path.stat().st_mtime
+    return dict(sorted(times.items(), key=lambda item: item[1], reverse=True))
 
-    def all(self) -> list[KeptConversation]:
-        """Return the kept conversations, the latest first."""
-        kept = []
-        for path in self.folder.glob("*.json"):
-            try:
-                kept.append(KeptConversation(path.stem, path, path.stat().st_mtime))
-            except OSError:  # deleted by another process
-                continue
-        return sorted(kept, key=lambda each: each.updated, reverse=True)
 
-    def find(self, prefix: str | None = None) -> KeptConversation:
-        """Return the conversation whose id starts with a prefix, or the latest one.
+def find_kept(prefix: str | None = None) -> Path:
+    """Return the file of the conversation whose id starts with a prefix, or of the latest one.
 
-        Raises:
-            click.ClickException: No conversation is kept, or not exactly one matches.
-        """
-        kept = self.all()
-        if not kept:
-            raise click.ClickException(NOTHING_KEPT)
-        if prefix is None:
-            return kept[0]
-        matches = [each for each in kept if each.id.startswith(prefix)]
-        if len(matches) != 1:
-            count = "No" if not matches else f"{len(matches)}"
-            raise click.ClickException(
-                f"{count} conversations have an ID that starts with {prefix!r}. Run `tollbridge log`."
-            )
-        return matches[0]
+    Raises:
+        click.ClickException: No conversation is kept, or not exactly one matches.
+    """
+    paths = list(list_kept())
+    if not paths:
+        raise click.ClickException(NOTHING_KEPT)
+    if prefix is None:
+        return paths[0]
+    matches = [path for path in paths if path.stem.startswith(prefix)]
+    if len(matches) != 1:
+        count = len(matches) or "No"
+        raise click.ClickException(
+            f"{count} conversations have an ID that starts with {prefix!r}. Run `tollbridge log`."
+        )
+    return matches[0]

@@ -12,9 +12,9 @@ from typing import IO, Any, Literal, TypeVar
 import click
 import msgspec
 
-from tollbridge.cli.options import MODEL_NAME
-from tollbridge.cli.output import to_json
-from tollbridge.cli.terminal import Styles, format_count, one_line, terminal_width, wrap_line
+from tollbridge.cli.options import json_option, model_option
+from tollbridge.cli.output import print_json_lines, to_json
+from tollbridge.cli.terminal import dim, format_count, one_line, terminal_width, wrap_line
 from tollbridge.config.loading import load_settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
@@ -77,14 +77,7 @@ class _InputFile(click.File):
 
 @click.command()
 @click.argument("file", type=_InputFile("rb"), required=False)
-@click.option(
-    "--model",
-    "-m",
-    type=MODEL_NAME,
-    metavar="NAME",
-    help="Model whose tokenizer to use, e.g. openai/gpt-5. Default: the `model` setting.  "
-    "[env: TOLLBRIDGE_MODEL]",
-)
+@model_option("Model whose tokenizer to use, e.g. openai/gpt-5. Default: the `model` setting.")
 @click.option(
     "--messages",
     type=_InputFile("rb"),
@@ -92,7 +85,7 @@ class _InputFile(click.File):
     help="Count a conversation instead of a text: a JSON list of messages in Chat Completions format, or an "
     "object with `messages` and `tools`.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Output one JSON object.")
+@json_option("Output one JSON object.")
 def count(file: IO[bytes] | None, model: str | None, messages: IO[bytes] | None, as_json: bool) -> None:
     """Count the tokens in FILE, or in a conversation with --messages.
 
@@ -207,11 +200,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def read_request(model: str, data: bytes) -> ChatRequest:
-    """Parse a conversation.
-
-    Args:
-        model: The model of the request.
-        data: JSON: a list of messages, or an object with `messages` and `tools`.
+    """Parse a conversation, in JSON: a list of messages, or an object with `messages` and `tools`.
 
     Raises:
         RequestError: The data is invalid. The message names the field, such as `messages[1].role`.
@@ -342,7 +331,7 @@ _LABEL_WIDTH = 16
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per model.")
+@json_option("Output JSON Lines, one object per model.")
 def accuracy(as_json: bool) -> None:
     """Compare token estimates with the counts that gateways reported, for each model.
 
@@ -354,8 +343,7 @@ def accuracy(as_json: bool) -> None:
     """
     models = asyncio.run(_use_estimator(lambda estimator: estimator.accuracy()))
     if as_json:
-        for model in models:
-            click.echo(to_json(msgspec.to_builtins(model)))
+        print_json_lines(models)
     elif models:
         _show(models)
     else:
@@ -379,14 +367,13 @@ def _show(models: list[Accuracy]) -> None:
         _show_line("uncalibrated", f"median {model.plain_median:.1%}, 95th percentile {model.plain_p95:.1%}")
         latest = -max(8, terminal_width(sys.stdout) - _LABEL_WIDTH)
         _show_line("recent", plot(model.recent[latest:], model.recent_kinds[latest:]))
-    paint = Styles(sys.stdout)
     scale = f"{_BARS[0]} no error, {_BARS[-1]} {_HIGHEST_ERROR:.0%} or more, {_REFUSED} refused"
     legend = (
         f"Each bar is one request: {scale}. "
         '"first" are the first requests of conversations, "later" the other ones, "repeated" those that were '
         'counted before; "uncalibrated" are the errors without learning from earlier responses.'
     )
-    click.echo(f"{paint.dim}{wrap_line(legend, sys.stdout)}{paint.plain}")
+    click.echo(dim(wrap_line(legend, sys.stdout), sys.stdout))
 
 
 def _show_line(label: str, text: str) -> None:

@@ -6,24 +6,23 @@ import asyncio
 import contextlib
 import datetime
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 import msgspec
 
 from tollbridge.cli.connection import connect
-from tollbridge.cli.options import MODEL_NAME, ConnectionOptions, connection_options
+from tollbridge.cli.options import ConnectionOptions, connection_options, json_option, model_option
 from tollbridge.cli.output import to_json
 from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
 from tollbridge.compat.profiles import profile_file, save_profile
 from tollbridge.doctor.examination import STEPS, TYPICAL_REQUESTS, Examination, Step
-from tollbridge.doctor.session import Verdict
+from tollbridge.doctor.session import Finding, Verdict
 from tollbridge.protocols import all_protocols
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.status import Status
 
 from tollbridge.storage.store import StoreUnusable
@@ -37,34 +36,28 @@ _MARKS: dict[Verdict, tuple[str, str]] = {
 }
 
 
+@contextlib.contextmanager
+def open_checklist(*, quiet: bool) -> Iterator[Checklist]:
+    """Show a checklist: on a terminal with a spinner. With `quiet`, only the spinner is shown."""
+    out = sys.stderr if quiet else sys.stdout
+    if not supports_styles(out):
+        yield Checklist(out, quiet)
+        return
+    # Imported here: loading it takes longer than most commands run.
+    from rich.console import Console
+
+    with Console(file=out, highlight=False).status("") as status:
+        yield Checklist(out, quiet, status)
+
+
 class Checklist:
-    """Shows the steps of an examination: on a terminal a spinner and a line per step, else plain lines.
+    """Shows the steps of an examination, one per line. Skipped steps share one line."""
 
-    Skipped steps share one line. With `quiet`, only the spinner is shown, on standard error.
-    """
-
-    def __init__(self, *, quiet: bool = False, out: TextIO | None = None) -> None:
+    def __init__(self, out: TextIO, quiet: bool, status: Status | None = None) -> None:
+        self._out = out
         self._quiet = quiet
-        self._out = out or (sys.stderr if quiet else sys.stdout)
-        self._console: Console | None = None
-        self._status: Status | None = None
+        self._status = status
         self._has_skipped = False
-
-    def __enter__(self) -> Self:
-        if supports_styles(self._out):
-            # Imported here: loading it takes longer than most commands run.
-            from rich.console import Console
-
-            self._console = Console(file=self._out, highlight=False)
-            self._status = self._console.status("")
-            self._status.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._status is not None:
-            self._status.stop()
 
     def show(self, step: Step) -> None:
         if step.skipped:
@@ -75,49 +68,37 @@ class Checklist:
         if step.finding is None:
             if self._status is not None:
                 self._status.update(f"{step.title}…")
-        elif self._console is not None and not self._quiet:
-            self._styled(step)
         elif not self._quiet:
-            click.echo(wrap_line(plain(step), self._out), file=self._out)
+            self._print(step.title, step.finding)
 
-    def _styled(self, step: Step) -> None:
+    def _print(self, title: str, finding: Finding) -> None:
+        mark, colour = _MARKS[finding.verdict]
+        sentence, remedy = one_line(finding.sentence), one_line(finding.remedy)
+        if self._status is None:
+            line = f"{mark} {title}: {sentence} {remedy}".rstrip()
+            click.echo(wrap_line(line, self._out), file=self._out)
+            return
         from rich.table import Table
         from rich.text import Text
 
-        if self._console is None or step.finding is None:
-            return
-        mark, colour = _MARKS[step.finding.verdict]
-        text = Text(one_line(step.finding.sentence))
-        if step.finding.remedy:
-            text.append(f" {one_line(step.finding.remedy)}", "dim")
-        line = Table.grid(padding=(0, 1, 0, 0))
-        line.add_column(width=1)
-        line.add_column(width=max(len(title) for title, _ in STEPS.values()))
-        line.add_column(overflow="fold")
-        line.add_row(Text(mark, colour), Text(step.title, "bold"), text)
-        self._console.print(line)
-
-
-def plain(step: Step) -> str:
-    if step.finding is None:
-        return f"{step.title}…"
-    mark, _ = _MARKS[step.finding.verdict]
-    line = f"{mark} {step.title}: {one_line(step.finding.sentence)}"
-    return f"{line} {one_line(step.finding.remedy)}".rstrip()
+        text = Text(sentence)
+        if remedy:
+            text.append(f" {remedy}", "dim")
+        table = Table.grid(padding=(0, 1, 0, 0))
+        table.add_column(width=1)
+        table.add_column(width=max(len(title) for title, _ in STEPS.values()))
+        table.add_column(overflow="fold")
+        table.add_row(Text(mark, colour), Text(title, "bold"), text)
+        self._status.console.print(table)
 
 
 @click.command()
 @connection_options
-@click.option(
-    "--model",
-    "-m",
-    type=MODEL_NAME,
+@model_option(
+    "Model to test with. Default: the `model` setting, else the cheapest model with tools.",
     envvar="TOLLBRIDGE_MODEL",
-    metavar="NAME",
-    help="Model to test with. Default: the `model` setting, else the cheapest model with tools.  "
-    "[env: TOLLBRIDGE_MODEL]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Output one JSON object instead of a checklist.")
+@json_option("Output one JSON object instead of a checklist.")
 def doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
     """Test a server and save a compatibility profile.
 
@@ -134,7 +115,7 @@ async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) ->
         notice = f"Testing {client.base_url} with about {TYPICAL_REQUESTS} small requests"
         notice += " (may incur a small cost)."
         click.echo(wrap_line(notice, sys.stderr), err=True)
-        with Checklist(quiet=as_json) as checklist:
+        with open_checklist(quiet=as_json) as checklist:
             examination = Examination(
                 client,
                 model or session.model or session.settings.model,
@@ -174,14 +155,13 @@ def _save_profile(examination: Examination, base_url: str) -> Path:
     ]
     model = examination.model or ""
     try:
-        path = save_profile(base_url, model, examination.quirks, comments)
+        return save_profile(base_url, model, examination.quirks, comments)
     except OSError as error:
         where = error.filename or profile_file(base_url)  # a full disk names no file
         raise click.ClickException(
             f"Cannot write the profile: {error.strerror or error} ({where}). "
             "Set TOLLBRIDGE_DATA_DIR to a writable directory."
         ) from error
-    return path
 
 
 def _conclusion(examination: Examination, path: Path | None) -> str:

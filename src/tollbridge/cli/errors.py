@@ -81,10 +81,7 @@ def explain(
     """Return the error's message, HTTP status, request id and advice on one printable line.
 
     Args:
-        error: The error.
-        protocol: The name of the gateway's protocol.
         command_advice: The advice of the command, for the kinds of errors where it differs.
-        base_url: The URL of the gateway, if it is known.
         arguments: The options that select the gateway, for the commands in the advice.
     """
     message = one_line(error.message) or f"The gateway failed ({error.kind})"

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from tollbridge.cli.terminal import replace_controls, terminal_width
+from tollbridge.cli.terminal import BOLD, DIM, PLAIN, replace_controls, terminal_width
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -35,7 +35,6 @@ _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _ITEM = re.compile(r"( *+)([-*+]|\d{1,9}[.)])( ++|$)")
 _QUOTE = re.compile(r" {0,3}> ?")
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")
-_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 _THEME = {
     "markdown.code": "cyan",
     "markdown.link": "underline",
@@ -46,18 +45,12 @@ _THEME = {
 
 
 class MarkdownWriter:
-    """Renders the text of one answer. The cursor is always at the start of a line.
+    """Renders the text of one answer on a terminal that supports styles."""
 
-    Args:
-        stream: A terminal that supports styles.
-        clock: Returns the time in seconds.
-
-    Attributes:
-        has_changed: Whether some text was not drawn yet.
-    """
+    at_line_start = True  # the cursor, always
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self.has_changed = False
+        self.has_changed = False  # whether some text was not drawn yet
         self._stream = stream
         self._clock = clock
         self._renderer = _Renderer()
@@ -87,7 +80,7 @@ class MarkdownWriter:
         if self.has_changed and self._clock() >= self._next_drawing:
             self._draw(self._render_block())
 
-    def end(self) -> None:
+    def close_line(self) -> None:
         """Print what is unfinished, as at the end of the text."""
         if self._line:
             self._add_line(self._line)
@@ -125,7 +118,7 @@ class MarkdownWriter:
         if fence and (len(fence[1]) < 4 or (self._block and _ITEM.match(self._block[0]))):
             self._finish_block()
             self._code = self._renderer.open_code(fence[2], fence[3].strip())
-            self._print([f"{_DIM}{line}{_PLAIN}"])
+            self._print([f"{DIM}{line}{PLAIN}"])
         elif not line.strip():
             self._finish_block()
             self._separate = self._printed
@@ -202,7 +195,7 @@ def render_markdown(text: str, stream: TextIO) -> None:
     """Print a complete Markdown text on a terminal that supports styles."""
     writer = MarkdownWriter(stream)
     writer.write(text)
-    writer.end()
+    writer.close_line()
 
 
 class _CodeBlock:
@@ -220,7 +213,7 @@ class _CodeBlock:
         mark = line.strip()
         if mark.startswith(self._fence) and not mark.strip(self._fence[0]):
             self.closed = True
-            return f"{_DIM}{line}{_PLAIN}"
+            return f"{DIM}{line}{PLAIN}"
         if self._highlight is None:
             return line
         if len(self._lines) >= 2 * _CODE_CONTEXT:
@@ -250,10 +243,10 @@ class _Renderer:
             return self._prefixed(f"{indent}{mark} ", " " * (len(indent) + len(mark) + 1), body, width)
         if _HEADING.match(first):
             body = first.strip().lstrip("#").rstrip("# ")
-            return [f"{_BOLD}{line}{_PLAIN}" for line in self._inline(body, width)]
+            return [f"{BOLD}{line}{PLAIN}" for line in self._inline(body, width)]
         if _QUOTE.match(first):
             body = "\n".join(_QUOTE.sub("", line, count=1) for line in text.split("\n"))
-            mark = f"{_DIM}│{_PLAIN} "
+            mark = f"{DIM}│{PLAIN} "
             return self._prefixed(mark, mark, body, width)
         indent = first[: len(first) - len(first.lstrip())][: width // 2]
         if indent:
@@ -318,7 +311,7 @@ class _Renderer:
             )
         # Without the spaces with which rich fills a line, before its last style ends.
         lines = [
-            line.removesuffix(_PLAIN).rstrip() + _PLAIN if line.endswith(_PLAIN) else line.rstrip()
+            line.removesuffix(PLAIN).rstrip() + PLAIN if line.endswith(PLAIN) else line.rstrip()
             for line in capture.get().split("\n")
         ]
         visible = [n for n, line in enumerate(lines) if _STYLES.sub("", line).strip()]

@@ -11,8 +11,8 @@ import msgspec
 
 from tollbridge.catalog.models import filter_models, is_favourite
 from tollbridge.cli.connection import connect
-from tollbridge.cli.options import ConnectionOptions, connection_options
-from tollbridge.cli.output import Column, Row, show_table, to_json
+from tollbridge.cli.options import ConnectionOptions, connection_options, json_option
+from tollbridge.cli.output import Column, Row, decimal_fields, print_json_lines, show_table, to_json
 from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.schema import Settings
 from tollbridge.types.models import Model, Prices
@@ -64,17 +64,14 @@ class Filter(msgspec.Struct, frozen=True):
         return "".join(conditions)
 
 
-class _Dollars(click.ParamType[Decimal]):
-    name = "dollars"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
-        try:
-            dollars = Decimal(str(value).lstrip("$"))
-        except ArithmeticError:
-            dollars = Decimal("NaN")
-        if not dollars.is_finite() or dollars < 0:
-            self.fail(f"{value!r} is not a valid price.", param, ctx)
-        return dollars
+def _read_dollars(text: str) -> Decimal:
+    try:
+        dollars = Decimal(text.lstrip("$"))
+    except ArithmeticError:
+        dollars = Decimal("NaN")
+    if not dollars.is_finite() or dollars < 0:
+        raise click.BadParameter(f"{text!r} is not a valid price.")
+    return dollars
 
 
 @click.command()
@@ -87,10 +84,12 @@ class _Dollars(click.ParamType[Decimal]):
     help="Filter by text in ID, name or description (repeatable).",
 )
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Filter by tag (repeatable).")
-@click.option("--max-price", type=_Dollars(), metavar="USD", help="Maximum price in USD per million tokens.")
+@click.option(
+    "--max-price", type=_read_dollars, metavar="USD", help="Maximum price in USD per million tokens."
+)
 @click.option("--all", "all_types", is_flag=True, help="Include non-chat models.")
 @click.option("--refresh", is_flag=True, help="Ignore the cache and fetch the list again.")
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per model.")
+@json_option("Output JSON Lines, one object per model.")
 def models(
     where: ConnectionOptions,
     words: tuple[str, ...],
@@ -105,8 +104,7 @@ def models(
     wanted = Filter(words, tags, max_price, all_types)
     shown = [model for model in allowed if wanted.matches(model)]
     if as_json:
-        for model in shown:
-            click.echo(to_json(_as_json(model, settings)))
+        print_json_lines(_as_json(model, settings) for model in shown)
     elif shown:
         _show(shown, settings)
     else:
@@ -159,19 +157,13 @@ def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
 
 
 def _encode_prices(prices: Prices) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: _text(getattr(prices, name)) for name in _PRICES}
-    fields |= {name: _text(price) for name in _OTHER_PRICES if (price := getattr(prices, name)) is not None}
+    others = (name for name in _OTHER_PRICES if getattr(prices, name) is not None)
+    fields: dict[str, Any] = decimal_fields(prices, *_PRICES, *others)
     if prices.tiers:
         fields["tiers"] = [
-            {"min_input": tier.min_input, **{name: _text(getattr(tier, name)) for name in _PRICES}}
-            for tier in prices.tiers
+            {"min_input": tier.min_input, **decimal_fields(tier, *_PRICES)} for tier in prices.tiers
         ]
     return fields
-
-
-def _text(price: Decimal | None) -> str | None:
-    """Format a price as gateways do: decimal, without an exponent."""
-    return None if price is None else f"{price:f}"
 
 
 def _show(models: list[Model], settings: Settings) -> None:

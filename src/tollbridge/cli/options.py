@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -23,9 +23,6 @@ from tollbridge.types.messages import DataPart, TextPart
 from tollbridge.types.text import read_json, replace_surrogates
 from tollbridge.types.urls import USERINFO_ERROR, has_userinfo
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 # The size of an attached file (bytes).
 FILE_LIMIT = 20 * 1024 * 1024
@@ -36,32 +33,31 @@ Command = Callable[..., int | None]
 Decorator = Callable[[Command], Command]
 
 
-class _ModelName(click.ParamType[str]):
-    """A model id. Bytes that are not UTF-8 are replaced, because they cannot be sent or stored."""
+def complete_model(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the models of all gateways whose lists are cached. Nothing is fetched."""
+    # Imported here: only a shell that completes a model needs them.
+    from tollbridge.catalog.cache import CatalogCache
+    from tollbridge.transport.files import catalog_folder
 
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
-        return replace_surrogates(str(value))
-
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        """Complete the models of all gateways whose lists are cached. Nothing is fetched."""
-        # Imported here: only a shell that completes a model needs them.
-        from click.shell_completion import CompletionItem
-
-        from tollbridge.catalog.cache import CatalogCache
-        from tollbridge.transport.files import catalog_folder
-
-        names = CatalogCache(catalog_folder()).model_ids()
-        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+    names = CatalogCache(catalog_folder()).model_ids()
+    return [name for name in sorted(names) if name.startswith(incomplete)]
 
 
-MODEL_NAME = _ModelName()
+def model_option(help: str, **attributes: Any) -> Decorator:
+    """Return the option `--model` with a help text that ends with its environment variable."""
+    return click.option(
+        *("--model", "-m"),
+        type=replace_surrogates,  # bytes that are not UTF-8 cannot be sent or stored
+        shell_complete=complete_model,
+        metavar="NAME",
+        help=f"{help}  [env: TOLLBRIDGE_MODEL]",
+        **attributes,
+    )
+
+
+def json_option(help: str) -> Decorator:
+    """Return the option `--json`, which the command receives as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=help)
 
 
 class WholeNumber(click.ParamType[int]):
@@ -99,19 +95,15 @@ class _Folder(click.Path):
             raise click.ClickException(f"{error.message} Name another directory.") from error
 
 
-class _FiniteNumber(click.ParamType[float]):
-    """A number. Unlike click's, it is neither NaN nor infinite, which JSON cannot represent."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number. Pass a number such as 0.2.", param, ctx)
-        return number
+def _read_number(text: str) -> float:
+    """Read a number. Unlike click's, it is neither NaN nor infinite, which JSON cannot represent."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise click.BadParameter(f"{text!r} is not a number. Pass a number such as 0.2.")
+    return number
 
 
 class ConnectionOptions(msgspec.Struct, frozen=True):
@@ -176,7 +168,7 @@ def read_image(path: Path) -> DataPart:
     Raises:
         click.ClickException: The file cannot be read, is too large or is not an image.
     """
-    data = _read_file(path)
+    data = read_file(path)
     mime = sniff(data)
     if mime is None or not mime.startswith("image/"):
         raise click.ClickException(
@@ -191,7 +183,7 @@ def read_attachment(path: Path) -> TextPart | DataPart:
     Raises:
         click.ClickException: The file cannot be read, is too large, or is of an unknown binary format.
     """
-    data = _read_file(path)
+    data = read_file(path)
     if mime := sniff(data):
         return DataPart(data, mime, path.name)
     try:
@@ -204,7 +196,12 @@ def read_attachment(path: Path) -> TextPart | DataPart:
     return TextPart(f"{path.name}:\n\n{fence}\n{text.rstrip()}\n{fence}")
 
 
-def _read_file(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """Read a file that an option names.
+
+    Raises:
+        click.ClickException: The file cannot be read or is too large.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(FILE_LIMIT + 1)
@@ -434,13 +431,9 @@ def _make_prompt(
 prompt_options = _add_options(
     "wishes",
     _make_prompt,
-    click.option(
-        "--model",
-        "-m",
-        type=MODEL_NAME,
-        metavar="NAME",
-        help="Model ID (see `tollbridge models`). Default: the `model` setting, else your first favourite or "
-        "the gateway's only model.  [env: TOLLBRIDGE_MODEL]",
+    model_option(
+        "Model ID (see `tollbridge models`). Default: the `model` setting, else your first favourite or the "
+        "gateway's only model."
     ),
     click.option("--system", "-s", metavar="TEXT", help="System prompt. Default: none."),
     click.option(
@@ -470,9 +463,7 @@ prompt_options = _add_options(
     click.option(
         "--max-tokens", type=WholeNumber(1), metavar="N", help="The most tokens that the answer may have."
     ),
-    click.option(
-        "--temperature", type=_FiniteNumber(), metavar="T", help="Sampling temperature, such as 0.2."
-    ),
+    click.option("--temperature", type=_read_number, metavar="T", help="Sampling temperature, such as 0.2."),
     click.option(
         "--option",
         "-o",

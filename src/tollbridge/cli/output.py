@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,15 +63,9 @@ def table_width() -> int | None:
 
 
 def fit_columns(columns: Sequence[Column], widths: Sequence[int], max_width: int) -> dict[int, int]:
-    """Choose the columns to show.
+    """Return the index of each column to show, with its width.
 
-    Args:
-        columns: All columns of the table.
-        widths: The width that the content of each column needs; 0 for an empty column, which is not shown.
-        max_width: The width available for the table.
-
-    Returns:
-        The index of each column to show, with its width.
+    `widths` are what the content of each column needs; 0 for an empty column, which is not shown.
     """
     min_widths = {
         index: width if column.min_width is None else min(width, column.min_width)
@@ -199,6 +193,17 @@ def to_json(value: object) -> str:
         with_nulls = json.loads(json.dumps(plain), parse_constant=lambda _: None)
         line = json.dumps(with_nulls, ensure_ascii=False)
     return replace_surrogates(line).translate(_ESCAPED_CONTROLS)
+
+
+def print_json_lines(values: Iterable[object]) -> None:
+    for value in values:
+        click.echo(to_json(value))
+
+
+def decimal_fields(struct: object, *names: str) -> dict[str, str | None]:
+    """Return amounts of a struct for JSON, as gateways write them: decimal, without an exponent."""
+    amounts = {name: getattr(struct, name) for name in names}
+    return {name: None if amount is None else f"{amount:f}" for name, amount in amounts.items()}
 
 
 def _file(file: File) -> dict[str, Any]:

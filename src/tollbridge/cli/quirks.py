@@ -11,9 +11,9 @@ import click
 import msgspec
 
 from tollbridge.catalog.models import Catalog
-from tollbridge.cli.options import WholeNumber
-from tollbridge.cli.output import Column, Row, show_table, to_json
-from tollbridge.cli.terminal import Styles, format_count, one_line, wrap_line
+from tollbridge.cli.options import Command, WholeNumber, json_option
+from tollbridge.cli.output import Column, Row, print_json_lines, show_table
+from tollbridge.cli.terminal import bold, dim, format_count, one_line, wrap_line
 from tollbridge.compat.known_servers import recognize_server
 from tollbridge.compat.lessons import describe_lesson, describe_quirks
 from tollbridge.compat.profiles import list_profiles
@@ -55,10 +55,10 @@ class QuirkRow(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
 
 
-def _list_options(command: Callable[..., None]) -> Callable[..., None]:
+def _list_options(command: Command) -> Command:
     """Add the options of the list, which `quirks` and `quirks list` share."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per quirk."),
+        json_option("Output JSON Lines, one object per quirk."),
         click.option("--model", metavar="NAME", help="Show only quirks that hold for this model."),
         click.option("--gateway", metavar="URL", help="Show only the quirks of this base URL."),
     ):
@@ -93,8 +93,7 @@ def _list(gateway: str | None, model: str | None, as_json: bool) -> None:
         if gateway in (None, row.gateway, f"{row.gateway}/") and (model is None or row.model in (None, model))
     ]
     if as_json:
-        for row in rows:
-            click.echo(to_json(row))
+        print_json_lines(rows)
     elif rows:
         _show(rows)
     else:
@@ -185,14 +184,13 @@ def _lesson_row(lesson: Lesson) -> QuirkRow:
 
 
 def _show(rows: list[QuirkRow]) -> None:
-    paint = Styles(sys.stdout)
     now = time.time()
     for gateway in dict.fromkeys(row.gateway for row in rows):
-        click.echo(f"{paint.bold}{one_line(gateway)}{paint.plain}")
+        click.echo(bold(one_line(gateway), sys.stdout))
         show_table(COLUMNS, [Row(_cells(row, now)) for row in rows if row.gateway == gateway])
     if any(row.number is not None for row in rows):
         hint = "`tollbridge quirks forget NUMBER` removes a learned quirk."
-        click.echo(f"{paint.dim}{wrap_line(hint, sys.stdout)}{paint.plain}")
+        click.echo(dim(wrap_line(hint, sys.stdout), sys.stdout))
 
 
 def _cells(row: QuirkRow, now: float) -> tuple[str, ...]:

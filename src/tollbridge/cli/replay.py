@@ -10,17 +10,17 @@ import asyncio
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 import brotli  # type: ignore[import-untyped]
 import click
-import msgspec
 
 from tollbridge.answer import Answer
+from tollbridge.cli.options import json_option
 from tollbridge.cli.output import describe_answer, describe_error, print_table, table_width, to_json
-from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, wrap_line
+from tollbridge.cli.terminal import bold, dim, format_count, one_line, replace_controls, wrap_line
 from tollbridge.protocols.detect import decoder_for, stream_names
 from tollbridge.recorder.recording import (
     AnyLine,
@@ -57,7 +57,7 @@ _UNLIMITED_WIDTH = 10_000_000
     help="Protocol of a raw response; auto detects it.",
 )
 @click.option("--diff", is_flag=True, help="Compare the replayed result with the recorded one.")
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per file.")
+@json_option("Output JSON Lines, one object per file.")
 def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) -> int:
     """Replay recordings with the current version.
 
@@ -83,18 +83,14 @@ def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) ->
 
 
 def _replay_file(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
-    """Replay and show one file.
-
-    Returns:
-        False if it is no recording, or if `diff` is set and the result differs.
-    """
+    """Replay and show one file. Return false if it is no recording, or if `diff` finds a difference."""
     if is_recording(path):
         return _replay_turn(path, diff, as_json)
     if diff:
         raise RequestError(f"--diff needs a recording made with --record; {path} is a raw response.")
     answer = replay_response(path, protocol)
     is_unknown = all(isinstance(event, Failed) and event.error.kind == "protocol" for event in answer.events)
-    if is_unknown and open_response(path).status is None:
+    if is_unknown and find_headers(path)[0] is None:
         expected = "a known protocol" if protocol == "auto" else f"the protocol {protocol}"
         raise RequestError(
             f"{path} is neither a recording nor a response of {expected}. `--record` makes recordings."
@@ -125,51 +121,32 @@ def replay_response(path: Path, protocol: str) -> Answer:
         OSError: The file or its headers file cannot be read.
         RequestError: The file is too large, or it is empty and has no headers file.
     """
-    response = open_response(path)
-    decoder = decoder_for(protocol, response.status, response.headers)
+    status, headers = find_headers(path)
+    with path.open("rb") as file:
+        data = file.read(RESPONSE_LIMIT + 1)
+    if len(data) > RESPONSE_LIMIT:
+        raise RequestError(f"{path} exceeds the {RESPONSE_LIMIT >> 20} MiB limit.")
+    if not data and status is None:
+        raise RequestError(f"{path} is empty. Specify a file with a recording.")
+    body = decompress(data, headers.get("content-encoding", ""))
+    decoder = decoder_for(protocol, status, headers)
     answer = Answer()
-    for chunk in response.chunks():
-        answer.add(decoder.feed(chunk))
+    for start in range(0, len(body), _CHUNK_SIZE):
+        answer.add(decoder.feed(body[start : start + _CHUNK_SIZE]))
     answer.add(decoder.close())
     return answer
 
 
-class RawResponse(msgspec.Struct, frozen=True):
-    """A recorded response body. Without a headers file `status` is `None` and `headers` is empty."""
-
-    path: Path
-    status: int | None = None
-    headers: dict[str, str] = {}
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the body in chunks, decompressed if it was recorded compressed.
-
-        Raises:
-            OSError: The file cannot be read.
-            RequestError: The file is too large, or it is empty and has no headers file.
-        """
-        with self.path.open("rb") as file:
-            data = file.read(RESPONSE_LIMIT + 1)
-        if len(data) > RESPONSE_LIMIT:
-            raise RequestError(f"{self.path} exceeds the {RESPONSE_LIMIT >> 20} MiB limit.")
-        if not data and self.status is None:
-            raise RequestError(f"{self.path} is empty. Specify a file with a recording.")
-        body = decompress(data, self.headers.get("content-encoding", ""))
-        for start in range(0, len(body), _CHUNK_SIZE):
-            yield body[start : start + _CHUNK_SIZE]
-
-
-def open_response(path: Path) -> RawResponse:
-    """Find a recorded response and read its headers file, if there is one.
+def find_headers(path: Path) -> tuple[int | None, dict[str, str]]:
+    """Return the status and the headers of a recorded response; `None` and none without a headers file.
 
     Raises:
         OSError: The headers file exists but cannot be read.
     """
     headers_path = path.parent / f"{path.stem}.headers"
     if headers_path == path or not headers_path.exists():
-        return RawResponse(path)
-    status, headers = read_headers(headers_path.read_text(encoding="latin-1"))
-    return RawResponse(path, status, headers)
+        return None, {}
+    return read_headers(headers_path.read_text(encoding="latin-1"))
 
 
 def read_headers(text: str) -> tuple[int | None, dict[str, str]]:
@@ -220,8 +197,7 @@ def _show_answer(path: Path, answer: Mapping[str, Any]) -> None:
     table.add_column(overflow="fold")
     for name, value in _answer_rows(answer):
         table.add_row(name, Text(value))
-    paint = Styles(sys.stdout)
-    click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
+    click.echo(bold(one_line(str(path)), sys.stdout))
     print_table(table, table_width() or _UNLIMITED_WIDTH)
     click.echo()
 
@@ -315,20 +291,19 @@ def _as_json(path: Path, recording: Recording, result: Replay, same: bool) -> di
 
 def _show_timeline(path: Path, recording: Recording, result: Replay) -> None:
     start = recording.start
-    paint = Styles(sys.stdout)
-    click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
+    click.echo(bold(one_line(str(path)), sys.stdout))
     redacted = ", content redacted" if start.redacted else ""
-    click.echo(f"{paint.dim}recorded by Tollbridge {one_line(start.tollbridge)}{redacted}{paint.plain}")
+    click.echo(dim(f"recorded by Tollbridge {one_line(start.tollbridge)}{redacted}", sys.stdout))
     for line in recording.lines:
         label, text = _describe(line)
         prefix = f"{line.at:>9.3f} s  {label:<{_LABEL_WIDTH}}"
-        click.echo(f"{paint.dim}{prefix}{paint.plain}{wrap_line(one_line(text), sys.stdout, len(prefix))}")
+        click.echo(dim(prefix, sys.stdout) + wrap_line(one_line(text), sys.stdout, len(prefix)))
     if recording.end is None:
         text = f"{INTERRUPTED}: the process ended before the turn did"
-        click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}")
+        click.echo(dim(f"{'':>11}  {text}", sys.stdout))
     outcome = f"failed ({result.answer.error.kind})" if result.answer.error else "completed"
     text = f"{'replayed:':<{_LABEL_WIDTH}}{outcome}, {format_count(len(result.parts), 'part')}"
-    click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}\n")
+    click.echo(dim(f"{'':>11}  {text}", sys.stdout) + "\n")
 
 
 def _describe(line: AnyLine) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import assert_never
 from urllib.parse import urlsplit
 
@@ -43,32 +43,22 @@ class TurnRunner:
     """Runs one turn. What arrived is available however the turn ended: completed, failed or stopped.
 
     Args:
-        session: The engine and the account.
         screen: Where the answer is shown; `None` to show nothing.
-        clock: Returns the time in seconds.
         stream: Whether the answer is shown as it arrives, or when it is complete.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        screen: Screen | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        stream: bool = True,
-    ) -> None:
+    def __init__(self, session: Session, screen: Screen | None = None, *, stream: bool = True) -> None:
         self.answer = Answer()
+        self.timing = Timing()
         self._session = session
         self._screen = screen
-        self._clock = clock
         self._stream = stream
-        self._start = clock()
-        self._first: float | None = None
-        self._end: float | None = None
 
     async def run(self, request: ChatRequest, *, over_budget: bool = False) -> None:
         """Run the turn to its end. A failure is kept in the answer and not raised."""
         observers = () if self._screen is None else (_Notices(self._screen, request.model),)
+        started = time.monotonic()
+        first: float | None = None
         animation = asyncio.create_task(_animate(self._screen)) if self._screen is not None else None
         try:
             async with self._session.engine.turn(
@@ -76,11 +66,14 @@ class TurnRunner:
             ) as turn:
                 self.answer = turn.result
                 async for event in turn:
-                    self._show(event)
+                    if first is None and isinstance(event, (TextDelta, ReasoningDelta, ToolCall, File)):
+                        first = time.monotonic() - started
+                    if self._screen is not None and self._stream:
+                        show(event, self._screen)
         except BridgeError as error:
             self.answer.end("failed", error)  # also if it failed before the turn began
         finally:
-            self._end = self._clock()
+            self.timing = Timing(first_token=first, total=time.monotonic() - started)
             if animation is not None:
                 animation.cancel()
             if self._screen is not None:
@@ -88,18 +81,6 @@ class TurnRunner:
                     for event in apply_corrections(self.answer.events):
                         show(event, self._screen)
                 self._screen.end()
-
-    @property
-    def timing(self) -> Timing:
-        end = self._clock() if self._end is None else self._end
-        first = None if self._first is None else self._first - self._start
-        return Timing(first_token=first, total=end - self._start)
-
-    def _show(self, event: Event) -> None:
-        if self._first is None and isinstance(event, (TextDelta, ReasoningDelta, ToolCall, File)):
-            self._first = self._clock()
-        if self._screen is not None and self._stream:
-            show(event, self._screen)
 
 
 async def _animate(screen: Screen) -> None:

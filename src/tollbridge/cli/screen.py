@@ -12,12 +12,12 @@ import time
 import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
 from tollbridge.cli.terminal import (
-    Styles,
+    dim,
     format_cost,
     format_seconds,
     one_line,
@@ -27,6 +27,9 @@ from tollbridge.cli.terminal import (
     wrap_line,
 )
 from tollbridge.types.events import Usage
+
+if TYPE_CHECKING:
+    from tollbridge.cli.markdown import MarkdownWriter
 
 # --- Wrapping streamed text ---
 
@@ -105,8 +108,8 @@ _MIN_STREAM_SECONDS = 0.05
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the request was sent; `first_token` is `None` if there was no output."""
 
-    first_token: float | None
-    total: float
+    first_token: float | None = None
+    total: float = 0.0
 
     def tokens_per_second(self, usage: Usage | None) -> float | None:
         """Return the speed of the output after its first token; `None` if there was too little to measure."""
@@ -158,15 +161,13 @@ class Screen:
     """
 
     def __init__(self, out: TextIO, side: TextIO, *, raw: bool = False) -> None:
-        paint = Styles(side)
         self._spinner = Spinner(side) if supports_styles(side) else None
-        self._out: _MarkdownOutput | _Output = (
-            _MarkdownOutput(out) if supports_styles(out) and not raw else _Output(out)
-        )
-        self._side = _Output(side, paint.dim, paint.plain)
+        self._markdown = _open_markdown(out) if supports_styles(out) and not raw else None
+        self._out = self._markdown or _Output(out)
+        self._side = _Output(side, is_dim=True)
         # Reasoning and text are separated by a blank line only if both appear on the terminal.
         self._together = out.isatty() and side.isatty()
-        self._last: _MarkdownOutput | _Output | None = None
+        self._last: MarkdownWriter | _Output | None = None
 
     @property
     def animated(self) -> bool:
@@ -175,7 +176,7 @@ class Screen:
 
     @property
     def renders_markdown(self) -> bool:
-        return isinstance(self._out, _MarkdownOutput)
+        return self._markdown is not None
 
     def wait_for(self, what: str) -> None:
         """Set what is awaited; `tick` shows it with the elapsed time."""
@@ -184,9 +185,9 @@ class Screen:
 
     def tick(self) -> None:
         """Draw what has changed: text that was not drawn yet, or a spinner if nothing arrives."""
-        if isinstance(self._out, _MarkdownOutput) and self._out.has_changed:
+        if self._markdown is not None and self._markdown.has_changed:
             self._write_over_spinner()
-            self._out.refresh()
+            self._markdown.refresh()
         elif self._spinner is not None and (self._last is None or self._last.at_line_start):
             self._spinner.draw()
 
@@ -194,7 +195,7 @@ class Screen:
         if text:
             self._write_over_spinner()
             if self._last is self._side:
-                self._close_line()
+                self.end()
                 if self._together:
                     self._side.line("")
             self._last = self._out
@@ -204,7 +205,7 @@ class Screen:
         if text:
             self._write_over_spinner()
             if self._last is self._out:
-                self._close_line()
+                self.end()
             self._last = self._side
             self._side.write(text)
 
@@ -217,14 +218,11 @@ class Screen:
 
     def note(self, line: str) -> None:
         """Print a line about the answer, such as a warning or the usage line."""
-        self._close_line()
+        self.end()
         self._side.line(line)
 
     def end(self) -> None:
         """End the current line, if there is one, and remove the spinner."""
-        self._close_line()
-
-    def _close_line(self) -> None:
         self._write_over_spinner()
         if self._last is not None:
             self._last.close_line()
@@ -234,12 +232,19 @@ class Screen:
             self._spinner.clear()
 
 
+def _open_markdown(stream: TextIO) -> MarkdownWriter:
+    # Imported here: answers are often written to a pipe or a file.
+    from tollbridge.cli.markdown import MarkdownWriter
+
+    return MarkdownWriter(stream)
+
+
 class _Output:
     """One stream. On a terminal, control characters are replaced and text is wrapped."""
 
-    def __init__(self, stream: TextIO, before: str = "", after: str = "") -> None:
+    def __init__(self, stream: TextIO, *, is_dim: bool = False) -> None:
         self._stream = stream
-        self._before, self._after = before, after
+        self._is_dim = is_dim
         self._wrapper = Wrapper(lambda: terminal_width(stream)) if stream.isatty() else None
         self.at_line_start = True
 
@@ -258,33 +263,8 @@ class _Output:
             self.at_line_start = True
 
     def _put(self, text: str, end: str = "") -> None:
-        self._stream.write((f"{self._before}{text}{self._after}" if text else "") + end)
+        self._stream.write((dim(text, self._stream) if text and self._is_dim else text) + end)
         self._stream.flush()
-
-
-class _MarkdownOutput:
-    """A terminal on which Markdown is rendered."""
-
-    at_line_start = True
-
-    def __init__(self, stream: TextIO) -> None:
-        # Imported here: answers are often written to a pipe or a file.
-        from tollbridge.cli.markdown import MarkdownWriter
-
-        self._writer = MarkdownWriter(stream)
-
-    @property
-    def has_changed(self) -> bool:
-        return self._writer.has_changed
-
-    def write(self, text: str) -> None:
-        self._writer.write(text)
-
-    def refresh(self) -> None:
-        self._writer.refresh()
-
-    def close_line(self) -> None:
-        self._writer.end()
 
 
 # --- Waiting ---
@@ -296,36 +276,32 @@ _SPINNER_DELAY = 0.3
 
 
 class Spinner:
-    """A line that shows what is awaited and for how long. It is removed before anything else is printed.
+    """A line that shows what is awaited and for how long, on a terminal that supports styles.
 
-    Args:
-        stream: A terminal that supports styles.
-        clock: Returns the time in seconds.
+    It is removed before anything else is printed.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self.text = ""
         self._stream = stream
-        self._clock = clock
-        self._start = self._last_output = clock()
+        self._start = self._last_output = time.monotonic()
         self._shown = False
 
     def draw(self) -> None:
         """Draw the line, unless there was output just now."""
-        now = self._clock()
+        now = time.monotonic()
         if not self.text or now - self._last_output < _SPINNER_DELAY:
             return
         seconds = now - self._start
         frame = _FRAMES[int(seconds * _FRAMES_PER_SECOND) % len(_FRAMES)]
         line = f"{frame} {self.text} · {seconds:.1f} s"[: max(1, terminal_width(self._stream) - 1)]
-        paint = Styles(self._stream)
-        self._stream.write(f"\r\x1b[K{paint.dim}{line}{paint.plain}")
+        self._stream.write(f"\r\x1b[K{dim(line, self._stream)}")
         self._stream.flush()
         self._shown = True
 
     def clear(self) -> None:
         """Remove the line."""
-        self._last_output = self._clock()
+        self._last_output = time.monotonic()
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from tollbridge.cli.agents import AGENTS, TOKEN_VARIABLE, ServerAddress, print_setup, write_setup
-from tollbridge.cli.connection import DownloadProgress, Session, connect, pick_model
+from tollbridge.cli.connection import DownloadProgress, connect, pick_model
 from tollbridge.cli.options import ConnectionOptions, WholeNumber, connection_options, record_options
 from tollbridge.cli.terminal import one_line
 from tollbridge.config.schema import Account
@@ -155,7 +155,8 @@ async def _serve(options: ServerOptions, where: ConnectionOptions) -> None:
             return await session.engine.account() if session.lasting else session.account
 
         async with run_server(session.engine, options, find_account) as url:
-            _print_start(url, session)
+            click.echo(f"Serving {session.place} at {url}")
+            click.echo("Press Ctrl-C to stop.", err=True)
             _prefer_latency()
             await _wait_for_signal()
 
@@ -168,11 +169,6 @@ def _prefer_latency() -> None:
     # Everything loaded so far stays: the garbage collector need not look at it again.
     gc.collect()
     gc.freeze()
-
-
-def _print_start(url: str, session: Session) -> None:
-    click.echo(f"Serving {session.place} at {url}")
-    click.echo("Press Ctrl-C to stop.", err=True)
 
 
 async def _wait_for_signal() -> None:
@@ -222,7 +218,7 @@ def local(model: Path | None, port: int, context: int) -> None:
 
 
 async def _serve_local(model: Path | None, port: int, context: int) -> None:
-    with DownloadProgress() as progress:
+    with contextlib.closing(DownloadProgress()) as progress:
         server = LocalModel(model, port=port, context=context, progress=progress)
         async with server:
             progress.close()

@@ -20,7 +20,7 @@ import click
 # Every control character except tab and newline is replaced: an escape sequence in an answer could change
 # the window title, move the cursor or insert input. Carriage returns are removed.
 _CONTROL_CHARACTERS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: None}
-_DIM, _BOLD, _RED, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[31m", "\x1b[0m"
+DIM, BOLD, PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
 
 def replace_controls(text: str) -> str:
@@ -80,15 +80,14 @@ def supports_styles(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-class Styles:
-    """Escape sequences for one stream; empty strings if the stream does not show styles."""
+def dim(text: str, stream: TextIO) -> str:
+    """Return the text as it is written to a stream where it should be less visible."""
+    return f"{DIM}{text}{PLAIN}" if supports_styles(stream) else text
 
-    def __init__(self, stream: TextIO) -> None:
-        styled = supports_styles(stream)
-        self.dim = _DIM if styled else ""
-        self.bold = _BOLD if styled else ""
-        self.red = _RED if styled else ""
-        self.plain = _PLAIN if styled else ""
+
+def bold(text: str, stream: TextIO) -> str:
+    """Return the text as it is written to a stream where it should be bold."""
+    return f"{BOLD}{text}{PLAIN}" if supports_styles(stream) else text
 
 
 # --- Standard streams ---

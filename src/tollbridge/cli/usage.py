@@ -15,8 +15,8 @@ from typing import Any
 import click
 import msgspec
 
-from tollbridge.cli.options import WholeNumber
-from tollbridge.cli.output import Column, Row, show_table, to_json
+from tollbridge.cli.options import WholeNumber, json_option
+from tollbridge.cli.output import Column, Row, decimal_fields, print_json_lines, show_table
 from tollbridge.cli.terminal import format_count, format_seconds, one_line, wrap_line
 from tollbridge.engine import Engine
 from tollbridge.storage.reports import DIMENSIONS, Dimension, UsageGroup, UsageTotals, add_up, start_of_day
@@ -43,19 +43,12 @@ COLUMNS = (
 )
 
 
-class _Date(click.ParamType[datetime]):
-    """A day, as its local midnight."""
-
-    name = "date"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            return datetime.strptime(str(value), "%Y-%m-%d")
-        except ValueError:
-            self.fail(f"{value!r} is not a date. Write it as 2026-10-31.", param, ctx)
-
-
-_DATE = _Date()
+def _read_date(text: str) -> datetime:
+    """Return the local midnight at which a day begins."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%d")
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a date. Write it as 2026-10-31.") from error
 
 
 @click.command()
@@ -73,9 +66,9 @@ _DATE = _Date()
     help=f"Number of days to include, counting today.  [default: {_DEFAULT_DAYS}; with --by month "
     f"{_DEFAULT_MONTH_DAYS}]",
 )
-@click.option("--since", type=_DATE, metavar="DATE", help="First day to include: 2026-11-01.")
-@click.option("--until", type=_DATE, metavar="DATE", help="Last day to include; by default today.")
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per row.")
+@click.option("--since", type=_read_date, metavar="DATE", help="First day to include: 2026-11-01.")
+@click.option("--until", type=_read_date, metavar="DATE", help="Last day to include; by default today.")
+@json_option("Output JSON Lines, one object per row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Output comma-separated values with a header.")
 @click.option("--web", is_flag=True, help="Serve a page with charts on this computer, until Ctrl-C.")
 def usage(
@@ -98,14 +91,16 @@ def usage(
     if web:
         if since or until or by != _DEFAULT_DIMENSIONS:
             raise click.UsageError("Only --days can be combined with --web.")
-        _serve_page(days)
+        try:
+            asyncio.run(_serve_page(days))
+        except KeyboardInterrupt:
+            click.echo("Stopped.", err=True)
         return
     by = tuple(dict.fromkeys(by))
     period = _period(by, days, since, until)
     groups = asyncio.run(_read_groups(by, *period))
     if as_json:
-        for group in groups:
-            click.echo(to_json(_describe(by, group)))
+        print_json_lines(_describe(by, group) for group in groups)
     elif as_csv:
         click.echo(_format_csv(by, groups), nl=False)
     elif groups:
@@ -155,9 +150,7 @@ def _describe(by: Sequence[Dimension], group: UsageGroup) -> dict[str, Any]:
     """Return the fields of `usage --json`."""
     fields = msgspec.to_builtins(group)
     del fields["key"], fields["last"]
-    for name in ("cost", "billed", "computed", "difference"):
-        amount = getattr(group, name)
-        fields[name] = None if amount is None else f"{amount:f}"
+    fields |= decimal_fields(group, "cost", "billed", "computed", "difference")
     return {**dict(zip(by, group.key, strict=True)), **fields}
 
 
@@ -280,15 +273,8 @@ def _money(amount: Decimal | None, *, partial: bool = False) -> str:
 # --- The page ---
 
 
-def _serve_page(days: int | None) -> None:
+async def _serve_page(days: int | None) -> None:
     """Serve the usage page until Ctrl-C. Nobody else can read it: its address has a random token."""
-    try:
-        asyncio.run(_run_page(days))
-    except KeyboardInterrupt:
-        click.echo("Stopped.", err=True)
-
-
-async def _run_page(days: int | None) -> None:
     import secrets
 
     from tollbridge.frontends.http.access import ServerOptions
@@ -327,7 +313,7 @@ REPORT_COLUMNS = (
     metavar="N",
     help=f"With --list: number of misses to list.  [default: {_DEFAULT_LIMIT}]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per turn.")
+@json_option("Output JSON Lines, one object per turn.")
 def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -> None:
     """Explain how much of a prompt was read from the provider's prompt cache.
 
@@ -339,8 +325,7 @@ def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -
         raise click.UsageError("--limit needs --list.")
     reports = asyncio.run(_read_reports(turn, as_list=as_list, limit=limit or _DEFAULT_LIMIT))
     if as_json:
-        for report in reports:
-            click.echo(to_json(to_fields(report)))
+        print_json_lines(map(to_fields, reports))
     elif as_list and reports:
         _show_list(reports)
     elif reports:

@@ -396,10 +396,10 @@ async def check_reasoning_replay(session: ProbeSession) -> Finding:
     tokens to the same request without reasoning.
     """
     reply = session.reasoning_reply
-    if reply is None or not (reply.reasoning or _proof(reply)):
+    if reply is None or not (reply.answer.reasoning or _proof(reply)):
         return passed("Not needed: no reasoning was returned.")
     origin = Origin.of(session.model or "", session.client.base_url)
-    reasoning = ThinkingPart(reply.reasoning, metadata=add_origin(origin, _proof(reply)))
+    reasoning = ThinkingPart(reply.answer.reasoning, metadata=add_origin(origin, _proof(reply)))
     messages = tool_round(session, WEATHER_RESULT, reasoning=reasoning)
     request = session.build_request(*messages, tools=(WEATHER,), reasoning_effort="low")
     if session.body(request, reasoning=True) == session.body(request, reasoning=False):
@@ -449,5 +449,5 @@ def _reasoning_finding(
 
 def _proof(reply: Reply) -> dict[str, Any] | None:
     """Return the signature or encrypted content of the reasoning in a reply."""
-    proofs = [event.metadata for event in reply.events if isinstance(event, ReasoningEnded)]
+    proofs = [event.metadata for event in reply.answer.events if isinstance(event, ReasoningEnded)]
     return next((dict(proof) for proof in proofs if proof), None)

@@ -149,7 +149,7 @@ async def check_text(session: ProbeSession) -> Finding:
             "Tollbridge does that.",
             **learned,
         )
-    empty = "" if reply.text else ", with an empty answer (reasoning may have used the token limit)"
+    empty = "" if reply.answer.text else ", with an empty answer (reasoning may have used the token limit)"
     return passed(f"{session.model} responded in {reply.seconds:.1f} s{empty}.", **learned)
 
 
@@ -182,7 +182,8 @@ def _find_deviations(frames: list[tuple[bytes, bytes]], events: list[dict[str, A
 
 async def check_usage(session: ProbeSession) -> Finding:
     reply = session.first_reply
-    usage = reply.finished.usage if reply.finished else None
+    finished = reply.answer.finished
+    usage = finished.usage if finished else None
     remedy = "Usage will be estimated."
     if usage is None or not usage.known:
         ends = [event for event in reply.wire_events() if EVENTS.get(str(event.get("type"))) == "ended"]
@@ -307,8 +308,7 @@ TYPICAL_REQUESTS = 20
 class Step(msgspec.Struct, frozen=True):
     """One line of the checklist. A step without a finding is still running.
 
-    Attributes:
-        skipped: Whether the step was not run, because a step before it failed.
+    A step is skipped if one that it depends on failed.
     """
 
     name: str
@@ -319,17 +319,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Examination:
-    """Examines one server with one model.
-
-    Args:
-        model: The model to use; by default, one is chosen from the server's list.
-        limits: The limits on time and requests.
-        tracker: Records the usage of the requests.
-        account: The account in the usage records.
-
-    Attributes:
-        steps: The finished steps.
-    """
+    """Examines one server with one model; by default, one is chosen from the server's list."""
 
     def __init__(
         self,
@@ -342,7 +332,7 @@ class Examination:
     ) -> None:
         self._session = ProbeSession(client, model, limits, tracker, account)
         self._learned: dict[str, object] = {}
-        self.steps: list[Step] = []
+        self.steps: list[Step] = []  # the finished ones
 
     async def run(self) -> AsyncIterator[Step]:
         """Run all steps. Yield each step twice: when it starts, and with its finding when it ends."""

@@ -21,7 +21,7 @@ from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.types.errors import BridgeError, TimedOut
-from tollbridge.types.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
+from tollbridge.types.events import Finished, ToolCall
 from tollbridge.types.messages import ChatRequest, Message, Origin, Part, Role
 from tollbridge.types.models import Model
 from tollbridge.types.quirks import LearnedQuirks, Quirks
@@ -86,12 +86,12 @@ _REJECTIONS = frozenset({"invalid_request", "not_found", "server", "content_filt
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A complete reply: its bytes, the decoded events, and the error if there is one."""
+    """A complete reply: its bytes, the decoded answer, and the error if there is one."""
 
     status: int | None = None
     headers: Mapping[str, str] = {}
     body: bytes = b""
-    events: tuple[Event, ...] = ()
+    answer: Answer = msgspec.field(default_factory=Answer)
     error: BridgeError | None = None
     seconds: float = 0.0
 
@@ -101,30 +101,18 @@ class Reply(msgspec.Struct, frozen=True):
         return self.error if self.error is not None and self.error.kind in _REJECTIONS else None
 
     @property
-    def text(self) -> str:
-        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
-
-    @property
-    def reasoning(self) -> str:
-        return "".join(event.text for event in self.events if isinstance(event, ReasoningDelta))
-
-    @property
     def calls(self) -> list[ToolCall]:
-        return [event for event in self.events if isinstance(event, ToolCall)]
-
-    @property
-    def finished(self) -> Finished | None:
-        return next((event for event in self.events if isinstance(event, Finished)), None)
+        return [event for event in self.answer.events if isinstance(event, ToolCall)]
 
     @property
     def input_tokens(self) -> int | None:
         """The reported tokens of the prompt; `None` if the server does not count them."""
-        usage = self.finished.usage if self.finished else None
+        usage = self.answer.finished.usage if self.answer.finished else None
         return usage.input_tokens if usage is not None and usage.known else None
 
     def quotes(self, word: str) -> bool:
         """Return whether the text of the answer contains a word, ignoring case."""
-        return word.lower() in self.text.lower()
+        return word.lower() in self.answer.text.lower()
 
     def number(self, name: str) -> int | None:
         """Return a number in a body that is a JSON object."""
@@ -204,8 +192,7 @@ class ProbeSession:
     """Sends the requests of one examination, and holds what is known about the server so far.
 
     Attributes:
-        quirks: The quirks found so far.
-        models: The server's model list.
+        quirks: Those found so far.
         requests: The number of requests sent.
         models_reply: The reply to the first request, for the model list.
         first_answer: The first answer of the model.
@@ -262,7 +249,7 @@ class ProbeSession:
     def answer_parts(self, reply: Reply) -> tuple[Part, ...]:
         """Return a reply as parts that an editor would store, including signatures of calls and reasoning."""
         answer = Answer(Origin.of(self.model or "", self.client.base_url))
-        answer.add(AnswerEvents().take(reply.events))
+        answer.add(AnswerEvents().take(reply.answer.events))
         return (*answer.take_parts(), *answer.take_reasoning())
 
     def concerns_this_call(self, error: BridgeError, request: ChatRequest) -> bool:
@@ -344,7 +331,7 @@ class ProbeSession:
             return await self._send_with_timeout(method, path, body, timeout)
         async with self.record() as answer:
             reply = await self._send_with_timeout(method, path, body, timeout)
-            answer.add([reply.finished] if reply.finished else [])
+            answer.add(event for event in reply.answer.events if isinstance(event, Finished))
             answer.end("completed" if reply.error is None else "failed", reply.error)
             return reply
 
@@ -354,27 +341,23 @@ class ProbeSession:
 
     async def _send_with_timeout(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
         started = time.monotonic()
+        protocol = self.client.protocol
+        answer = Answer()
         try:
-            async with asyncio.timeout(seconds):
-                return await self._receive(method, path, body, started)
+            async with (
+                asyncio.timeout(seconds),
+                self.client.send(method, path, body, headers=CLOSE_CONNECTION) as response,
+            ):
+                data = await response.read(self.limits.body_size)
         except TimeoutError:
             return Reply(error=TimedOut(f"No complete response within {seconds:.0f} s."), seconds=seconds)
         except BridgeError as error:
             return Reply(error=self.client.complete_error(error), seconds=time.monotonic() - started)
-
-    async def _receive(self, method: str, path: str, body: bytes | None, started: float) -> Reply:
-        async with self.client.send(method, path, body, headers=CLOSE_CONNECTION) as response:
-            data = await response.read(self.limits.body_size)
-            protocol = self.client.protocol
-            events: tuple[Event, ...] = ()
-            if path == protocol.path or response.status >= 400:  # a model list or a token count has no events
-                decoder = decoder_for(protocol, response.status, response.headers)
-                events = tuple(decoder.feed(data) + decoder.close())
-            error = next((event.error for event in events if isinstance(event, Failed)), None)
-            if error is not None:
-                error = self.client.complete_error(error, response)
-            seconds = time.monotonic() - started
-            return Reply(response.status, response.headers, data, events, error, seconds)
+        if path == protocol.path or response.status >= 400:  # a model list or a token count has no events
+            decoder = decoder_for(protocol, response.status, response.headers)
+            answer.add(decoder.feed(data) + decoder.close())
+        failure = answer.error and self.client.complete_error(answer.error, response)
+        return Reply(response.status, response.headers, data, answer, failure, time.monotonic() - started)
 
 
 HELLO = "Say hello in one short sentence."
