@@ -37,13 +37,10 @@ class ForwardedTurn(Lifecycle[bytes | None]):
     the request is written if it is still running after `ROW_DELAY`, and when it has ended.
 
     Attributes:
-        status: The HTTP status.
         headers: The response headers, in lower case.
 
     Args:
-        body: The body of the request.
         client: A client for the caller's protocol.
-        context: What the request needs.
 
     Raises:
         BridgeError: No response was received.

@@ -33,9 +33,6 @@ def find_quirks(
         folder: The folder of the saved profiles; by default, that of the data directory.
         owners: The `owned_by` values in the server's model list, which identify some servers.
 
-    Returns:
-        The quirks, or `None` if there is no profile.
-
     Raises:
         UnreadableProfile: If the saved profile exists and is not valid.
     """
@@ -57,7 +54,6 @@ class Profile(msgspec.Struct, frozen=True):
     """The quirks of one server and its models.
 
     Attributes:
-        quirks: The quirks of the server.
         models: The quirks of each model, by field name.
         server_fields: The fields of `quirks` that the profile sets; the others are unknown.
     """
@@ -155,11 +151,7 @@ def save_profile(
 ) -> Path:
     """Save the quirks measured with one model, and keep those of the server's other models.
 
-    Args:
-        comments: Lines for the head of the file.
-
-    Returns:
-        The path of the file.
+    `comments` are lines for the head of the file. The path of the file is returned.
 
     Raises:
         OSError: If the file cannot be written.

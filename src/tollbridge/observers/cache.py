@@ -16,8 +16,6 @@ class CacheObserver(Observer):
     """Compares the prompt with the previous one of its conversation, after a complete answer.
 
     Args:
-        tracker: Knows the previous prompts.
-        usage: The accounting of the request.
         read_request: Returns the request as it was sent. It is called on a background thread.
         delay: Seconds that the explanation may wait; 0 if the answer waits for it.
     """

@@ -55,15 +55,12 @@ class CacheTracker:
     def add(
         self, read_request: Callable[[], ChatRequest], row: UsageRow | None, finished: Finished | None
     ) -> Pending[CacheReport | None] | None:
-        """Explain a request that was answered.
+        """Explain a request that was answered; return `None` if the gateway reported no usage.
 
         Args:
             read_request: Returns the request as it was sent. It is called on the background thread.
             row: The record of the last attempt.
             finished: The end of the answer.
-
-        Returns:
-            The report; `None` if the gateway reported no usage.
         """
         call = self._prepare(read_request, row, finished)
         if call is None:

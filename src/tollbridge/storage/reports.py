@@ -154,8 +154,6 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a budget is used, in US dollars.
 
     Attributes:
-        name: The budget in words.
-        limit: The budget.
         spent: The cost of the requests that have ended.
         reserved: What running requests may cost.
         ends: The last day of the current period, if it ends.
@@ -194,12 +192,10 @@ class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         started: When the request began, in seconds since the epoch.
-        model: The model.
         reason: A sentence.
         expected: The tokens that should have been read from the cache.
         cached: The tokens that were.
         cost: What the miss cost in US dollars.
-        conversation: The conversation.
     """
 
     started: float

@@ -99,14 +99,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_incomplete(usage: Usage | None, outcome: Outcome, error: str | None, first: float | None) -> bool:
-    """Return whether the gateway may have counted tokens for an attempt that are not in its usage.
-
-    Args:
-        usage: What the gateway reported.
-        outcome: How the attempt ended.
-        error: The kind of the error.
-        first: When the first event arrived.
-    """
+    """Return whether the gateway may have counted tokens for an attempt that are not in its usage."""
     if usage is not None and usage.known:
         return False
     return not (outcome == "failed" and error in REFUSALS and first is None)
@@ -228,11 +221,7 @@ class StoredReport(msgspec.Struct, frozen=True, kw_only=True):
 class CacheEntry(msgspec.Struct, frozen=True):
     """What is stored of one turn.
 
-    Attributes:
-        scope: Where the prompt can be found again.
-        prompt: The prompt.
-        report: The report.
-        replaced: The turn whose prompt is the beginning of this one, and is not needed any more.
+    `replaced` is the turn whose prompt is the beginning of this one, and is not needed any more.
     """
 
     scope: Scope

@@ -71,7 +71,6 @@ class SqliteStore(Store):
 
     Args:
         path: The file, which is created by the first write; `None` for a store in memory.
-        limits: The limits of the store.
     """
 
     def __init__(self, path: Path | None, limits: Limits = LIMITS) -> None:

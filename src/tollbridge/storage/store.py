@@ -68,7 +68,6 @@ class UsageStore(Protocol):
         in memory and written later.
 
         Args:
-            row: The row.
             delay: Seconds that it may wait, to be written together with others.
 
         Returns:
@@ -126,8 +125,6 @@ class BudgetStore(Protocol):
         """Reserve the cost of an attempt in all budgets, or in none, and write its row.
 
         Args:
-            row: The attempt.
-            estimate: What it can cost.
             budgets: The budgets that it falls under.
             requests_per_minute: The limit of attempts within a minute; 0 is no limit.
             over_budget: Reserve it even if a limit is exceeded.

@@ -51,8 +51,7 @@ class PromptEstimate(msgspec.Struct, frozen=True):
     """The estimate of a prompt from one anchor.
 
     Attributes:
-        anchor: The measured prefix.
-        features: The features of the rest.
+        features: The features of what follows the anchor, the rest.
         text: Predicted tokens of the rest's text.
         tokens: Predicted tokens of the whole prompt, without the safety margin.
         variance: Variance of `tokens`, before it is compared with the reports.

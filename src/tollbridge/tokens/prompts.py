@@ -121,7 +121,6 @@ def prefix_fingerprints(model: str, digests: Sequence[bytes], editing: bytes = b
 
     Args:
         model: The model. The same prefix has another token count with another model.
-        digests: The fingerprints of the messages.
         editing: The fingerprint of the options that remove messages from the prompt.
     """
     digest = sha256(VERSION + model.encode("utf-8", "surrogatepass") + editing).digest()[:SIZE]

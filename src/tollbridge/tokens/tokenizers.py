@@ -353,9 +353,6 @@ class TextFeatures:
 
     For a family with a bundled vocabulary, there is one feature: the exact number of tokens. For any other
     family, the features are the clusters of the o200k tokens.
-
-    Args:
-        table: The clusters; those of this package by default, loaded on first use.
     """
 
     def __init__(self, table: TokenTable | None = None) -> None:
