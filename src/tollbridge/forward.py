@@ -67,11 +67,6 @@ class ForwardedTurn(Lifecycle[bytes | None]):
                 pass
         await super().__aexit__(*error)  # type: ignore[arg-type]
 
-    @property
-    def error(self) -> BridgeError | None:
-        """The error that the response reports, if the gateway refused the request."""
-        return self.result.error
-
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body as it arrives, and observe the events in it. The body can be read once.
 

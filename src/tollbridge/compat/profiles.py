@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2s
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.compat.known_servers import recognize_server
-from tollbridge.transport.files import data_folder, make_folder
+from tollbridge.transport.files import data_folder, make_folder, replace_file
 from tollbridge.types.errors import RequestError
 from tollbridge.types.quirks import Quirks
 
@@ -165,16 +164,7 @@ def save_profile(
     profile = msgspec.structs.replace(profile, models={**earlier_models, **profile.models})
     text = _format_profile(base_url, profile, comments)
     make_folder(path.parent)
-    # Written to a temporary file and renamed, because another process may be reading it.
-    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115 - closed below
-    try:
-        with file:
-            file.write(text.encode("utf-8", "replace"))
-        os.replace(file.name, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(file.name)
-        raise
+    replace_file(path, text.encode("utf-8", "replace"))
     return path
 
 

@@ -37,10 +37,7 @@ class CacheObserver(Observer):
         if answer.outcome != "completed":
             return
         row, finished = self._usage.last_row, answer.finished
-        if self._delay:
-            self._tracker.add_later(self._read_request, row, finished, self._delay)
-            return
-        explanation = self._tracker.add(self._read_request, row, finished)
+        explanation = self._tracker.add(self._read_request, row, finished, self._delay)
         await wait_for_write(explanation)
         if explanation is not None and explanation.done():
             answer.cache = explanation.result()

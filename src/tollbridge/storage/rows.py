@@ -125,7 +125,8 @@ def encode_row(row: UsageRow) -> list[Any]:
             case Prices():
                 values.append(_encode_prices(value))
             case Decimal():
-                values.append(None if value >= _COST_LIMIT else encode_cost(value))
+                units = int((value / COST_UNIT).to_integral_value())
+                values.append(None if value >= _COST_LIMIT else units)
             case _:
                 values.append(value)
     return values
@@ -154,10 +155,6 @@ def _decode_prices(text: str | None) -> Prices | None:
         return msgspec.json.decode(text, type=Prices) if text else None
     except msgspec.MsgspecError:
         return None  # written by another version
-
-
-def encode_cost(cost: Decimal) -> int:
-    return int((cost / COST_UNIT).to_integral_value())
 
 
 def encode_reservation(cost: Decimal) -> int:

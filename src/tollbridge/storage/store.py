@@ -52,14 +52,6 @@ class StoreBusy(StoreUnusable):
 class UsageStore(Protocol):
     """The attempts of requests: one row each, from the moment it starts."""
 
-    @property
-    def unwritten(self) -> int:
-        """The number of rows that are kept in memory because they could not be written yet."""
-
-    @property
-    def lost(self) -> int:
-        """The number of rows that were dropped because they could not be written for too long."""
-
     def put(self, row: UsageRow, delay: float = 0.0) -> Pending[None]:
         """Insert a row, or update the one with the same key.
 

@@ -51,6 +51,10 @@ class WorkerThread:
         self._thread: Thread | None = None
         self._closed = False
 
+    @property
+    def is_started(self) -> bool:
+        return self._thread is not None
+
     def submit(self, function: Callable[[], T]) -> Pending[T]:
         """Run `function` on the thread, after everything submitted before. Threads can call this at any time.
 

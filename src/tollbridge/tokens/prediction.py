@@ -190,7 +190,8 @@ class Predictor:
         texts, extras = features.texts(), features.extras()
         text = weights.text.predict(texts)
         text_noise = weights.text.noise(texts, text, features.squares)
-        noise = text_noise + features.share_variance + TOOLS_DEVIATION**2 * features.tools_squares
+        share_variance = sum([(times * row[3]) ** 2 for row, times in features.shares])
+        noise = text_noise + share_variance + TOOLS_DEVIATION**2 * features.tools_squares
         return PromptEstimate(
             anchor=anchor,
             features=features,

@@ -281,10 +281,6 @@ class FeatureSum:
         self.measured += times * row[1]
         self.shares.append((row, times))
 
-    @property
-    def share_variance(self) -> float:
-        return sum([(times * row[3]) ** 2 for row, times in self.shares])
-
     def add_tools(self, toolset: Toolset, tokens: float, times: float = 1.0) -> None:
         self.extra[Extra.TOOLS_TEXT] += times * tokens
         self.extra[Extra.TOOLS] += times * toolset.count

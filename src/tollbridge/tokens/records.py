@@ -425,10 +425,6 @@ def relative_error(estimate: int, actual: int) -> float:
     return (estimate - actual) / actual
 
 
-def is_hit(estimate: int, actual: int) -> bool:
-    return abs(relative_error(estimate, actual)) <= HIT
-
-
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest of the values that at least this share of them does not exceed."""
     ordered = sorted(values)
@@ -500,9 +496,10 @@ class HitRates:
         if refused:
             return
         self._requests[model] = self.count(model) + 1
+        is_hit = abs(relative_error(estimate, actual)) <= HIT
         for key in ((model, method), (None, method)):
             hits, total = self._counts.get(key, (0, 0))
-            self._counts[key] = hits + is_hit(estimate, actual), total + 1
+            self._counts[key] = hits + is_hit, total + 1
 
     def count(self, model: str) -> int:
         """Return how many outcomes of a model were added."""

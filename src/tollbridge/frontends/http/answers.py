@@ -253,7 +253,8 @@ class AnswerService:
             conversation=conversation,
         ) as forwarded:
             headers = _passed_headers(forwarded.headers)
-            if forwarded.error is not None and self._may_repair(forwarded.error, request, protocol, body):
+            error = forwarded.result.error
+            if error is not None and self._may_repair(error, request, protocol, body):
                 data = b"".join([chunk async for chunk in forwarded.chunks()])
                 return _Refusal(forwarded.status, headers, data)
             response = new_response(status=forwarded.status, headers=headers)
