@@ -53,7 +53,7 @@ from tollbridge.protocols.sse import SseDecoder
 from tollbridge.recorder.keys import KeyRedactor, _key_pattern, hide_keys
 from tollbridge.recorder.recording import read_line
 from tollbridge.recorder.redaction import ContentRedactor, hide_content, hide_secrets
-from tollbridge.tokens.media import count_pages, price_of
+from tollbridge.tokens.media import PAGE_TOKENS, PRICES, SECOND_TOKENS, count_pages, price_of
 from tollbridge.tokens.prompt_cache import make_chain
 from tollbridge.tokens.tokenizers import Tokenizer, family_of, tokenizer
 from tollbridge.types.errors import BridgeError
@@ -219,9 +219,10 @@ PATTERNS: dict[str, Use] = {
     "policy/caching.py:_COMPILED": IN_MODEL_ID,
     "tokens/prompt_cache.py:_LIFETIME": FULLMATCH,
     "tokens/features.py:_RUNS": FINDALL,
-    "tokens/media.py:_COMPILED": IN_MODEL_ID,
     "tokens/media.py:_PDF_ENTRIES": FINDALL,
-    "tokens/media.py:_rate": IN_MODEL_ID._replace(patterns=(re.compile(r"gemini-[12]\b"),)),
+    "tokens/media.py:_find_entry": IN_MODEL_ID._replace(
+        patterns=tuple(re.compile(pattern) for pattern, _ in (*PRICES, *PAGE_TOKENS, *SECOND_TOKENS))
+    ),
     "tokens/tokenizers.py:_COMPILED": IN_MODEL_ID,
     "types/errors.py:_redact": Use("sub", patterns=(re.compile(r"(?<![A-Za-z0-9])abc(?![A-Za-z0-9])"),)),
     "types/models.py:_DATE": IN_MODEL_ID,

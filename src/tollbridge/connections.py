@@ -31,7 +31,6 @@ class ConnectionPool:
 
     Args:
         open_client: Opens a client for an account without its key.
-        estimator: Returns the token estimator of all connections.
         client: Use this client for all accounts. It is not closed.
         short_lived: For programs that run a few turns and exit: see `TokenAccounting`.
         worker: The thread that learns from the usage of turns.
@@ -128,8 +127,6 @@ def open_client(
 
     Args:
         backend: The name of the protocol.
-        base_url: The URL of the gateway.
-        api_key: The key for all calls.
         auth: How the key is sent; ignored if the protocol leaves no choice.
         **options: See `GatewayClient`.
     """

@@ -37,13 +37,10 @@ class ForwardedTurn(Lifecycle[bytes | None]):
     the request is written if it is still running after `ROW_DELAY`, and when it has ended.
 
     Attributes:
-        status: The HTTP status.
         headers: The response headers, in lower case.
 
     Args:
-        body: The body of the request.
         client: A client for the caller's protocol.
-        context: What the request needs.
 
     Raises:
         BridgeError: No response was received.
@@ -69,11 +66,6 @@ class ForwardedTurn(Lifecycle[bytes | None]):
             async for _ in self._items:
                 pass
         await super().__aexit__(*error)  # type: ignore[arg-type]
-
-    @property
-    def error(self) -> BridgeError | None:
-        """The error that the response reports, if the gateway refused the request."""
-        return self.result.error
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body as it arrives, and observe the events in it. The body can be read once.

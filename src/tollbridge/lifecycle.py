@@ -33,10 +33,8 @@ class Lifecycle(ABC, Generic[Item]):
 
     Attributes:
         result: The answer, as far as it was received. It exists from the start, and after a failure too.
-        origin: The model and the gateway.
 
     Args:
-        context: What the request needs.
         delay: Seconds that records and explanations may wait, if nobody waits for them; 0 if the request does
             not end before they are written.
     """

@@ -33,10 +33,7 @@ class PreparedRequest:
     before, nothing is learned.
 
     Args:
-        request: The request of the caller.
-        base_url: The gateway it is sent to.
         compat: What is known about servers, and where lessons are remembered.
-        capabilities: What the model can do, if known.
         learned: What `compat` says about this model, if the caller looked it up already.
         min_output_tokens: The lowest output limit that the server's protocol allows.
     """
@@ -113,12 +110,7 @@ class PreparedRequest:
     def repair(self, error: BridgeError, sent: ChatRequest | None = None) -> bool:
         """Change the request after a rejection, at most `REPAIR_LIMIT` times, and never in the same way.
 
-        Args:
-            error: The rejection.
-            sent: What was rejected, if fields were added to the request.
-
-        Returns:
-            Whether to send the request again.
+        Return whether to send it again. `sent` is what was rejected, if fields were added to the request.
         """
         if self.started or self._repairs == REPAIR_LIMIT:
             return False

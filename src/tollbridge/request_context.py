@@ -45,9 +45,7 @@ class ForwardedBody:
     """The body of a request that passes unchanged to a gateway of the caller's own protocol.
 
     Args:
-        model: The model that the body names.
         path: The path of the endpoint, after the base URL.
-        data: The body.
         headers: Headers of the caller that the gateway should receive.
         decode: Returns the request that the body contains. Without it, nothing is learned from the request.
     """
@@ -84,8 +82,6 @@ class RequestContext(msgspec.Struct, kw_only=True, frozen=True):
     """What a request needs besides its own content. The engine makes one for each request.
 
     Attributes:
-        client: Sends the request.
-        model: The model.
         api_key: The key for this request; by default the client's own.
         account: The account that usage is recorded for.
         window: The most input tokens the model accepts, if known: a prompt close to it causes a warning.

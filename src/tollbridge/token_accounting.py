@@ -52,7 +52,6 @@ class TokenAccounting:
     background thread, in order, because another process may hold the database.
 
     Args:
-        estimator: The estimator that is asked and calibrated.
         counter: A client that can count at the gateway. It is asked for the first request of each new
             conversation, in the background if the tokenizer is known. A gateway without that endpoint is not
             asked again.
@@ -97,8 +96,6 @@ class TokenAccounting:
         Args:
             request: The request as it will be sent.
             window: The most input tokens the model accepts, if known.
-            api_key: The key for a count request to the gateway.
-            count: Whether the gateway may be asked to count.
 
         Returns:
             The estimate, or `None` if no estimate was needed.

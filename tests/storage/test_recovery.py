@@ -220,7 +220,7 @@ def test_a_database_that_cannot_be_opened_is_used_as_soon_as_it_can(
     with caplog.at_level(logging.WARNING):
         record(tracker, "one", "two")
     assert len([record for record in caplog.records if "kept in memory" in record.getMessage()]) == 1
-    assert store.usage.unwritten == 2
+    assert len(store.usage.spool) == 2
     path.rmdir()
     record(tracker, "three")
     assert models(path) == ["one", "two", "three"]
@@ -233,7 +233,7 @@ def test_rows_are_written_without_another_request(path: Path) -> None:
         record(UsageTracker(store.usage), "one")
         path.rmdir()
         deadline = time.monotonic() + 10
-        while store.usage.unwritten and time.monotonic() < deadline:
+        while len(store.usage.spool) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert models(path) == ["one"]
 
@@ -245,7 +245,7 @@ def test_the_oldest_rows_are_dropped_and_counted_if_the_failure_lasts(
     with open_store(path, Limits(spooled_rows=3)) as store:
         tracker = UsageTracker(store.usage)
         record(tracker, *(f"m{number}" for number in range(5)))
-        assert (store.usage.unwritten, store.usage.lost) == (3, 2)
+        assert (len(store.usage.spool), store.usage.spool.lost) == (3, 2)
         path.rmdir()
         with caplog.at_level(logging.WARNING):
             record(tracker, "last")
@@ -267,7 +267,7 @@ def test_a_row_that_cannot_be_stored_does_not_stop_the_others(
     with caplog.at_level(logging.WARNING):
         record(tracker, "two")
     assert models(path) == ["one", "two"]
-    assert store.usage.lost == 1
+    assert store.usage.spool.lost == 1
     assert "cannot be stored" in caplog.text
 
 
@@ -280,7 +280,7 @@ async def test_a_database_without_its_table_does_not_fail_a_turn(
             other.execute("DROP TABLE usage")
         await ask(gateway, tracker)
         await ask(gateway, tracker)
-    assert (tracker.requests(), store.usage.unwritten) == (3, 2)
+    assert (tracker.requests(), len(store.usage.spool)) == (3, 2)
 
 
 def restore(path: Path, name: str) -> None:

@@ -46,16 +46,12 @@ class CachedModels(msgspec.Struct, frozen=True, kw_only=True):
     """The models of a gateway, as listed for one account, with missing fields filled from their endpoints.
 
     Attributes:
-        base_url: The gateway.
         fetched: When the list was fetched (seconds since the epoch).
-        models: The models.
         no_endpoints: When the gateway answered that it has no endpoints resource.
         endpoints: The endpoints of models whose listing had missing fields, by model id.
-        account: The account that the list was fetched for.
         key_salt: A random value for the tag, in hexadecimal.
         key_tag: A short digest of the API key that the list was fetched with. Another key of the account can
             be another person's.
-        format: The version of the file format.
     """
 
     base_url: str

@@ -129,12 +129,9 @@ def _models_to_fetch(
 async def _fetch_endpoints(
     source: ModelSource, key: str | None, models: list[Model], now: float
 ) -> tuple[dict[str, CachedEndpoints], bool]:
-    """Fetch the endpoints of models.
+    """Fetch the endpoints of models by model id, and find out whether the server has an endpoints resource.
 
-    The first request is sent alone, so that a server without an endpoints resource gets only one.
-
-    Returns:
-        The endpoints by model id, and whether the server has an endpoints resource.
+    The first request is sent alone, so that a server without that resource gets only one.
     """
     try:
         first = await source.endpoints(models[0].id, api_key=key)
@@ -427,11 +424,7 @@ def _convert(price: Any) -> Prices | None:
 class ModelFacts(msgspec.Struct, frozen=True):
     """What is known about the model of a request, with the user's settings applied.
 
-    Attributes:
-        model: The model. One that is not listed has only its id and what the settings say.
-        is_listed: Whether the model is in the gateway's list.
-        capabilities: What the model can do; `None` if it is not known.
-        prices: The prices; `None` if they are not known.
+    A model that the gateway does not list has only its id and what the settings say.
     """
 
     model: Model
@@ -443,15 +436,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
 def collect_facts(
     listed: Model | None, model_id: str, settings: Settings, prices: PriceLookup, base_url: str
 ) -> ModelFacts:
-    """Return what is known about a model.
-
-    Args:
-        listed: The model as the gateway lists it, if it does.
-        model_id: The id of the model.
-        settings: The user's settings.
-        prices: The prices of models that are listed without any.
-        base_url: The gateway.
-    """
+    """Return what is known about a model. `listed` is the model as the gateway lists it, if it does."""
     source = listed or Model(id=model_id)
     model = apply_model_settings(source, settings)
     capabilities: Capabilities | None = model.capabilities

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2s
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.compat.known_servers import recognize_server
-from tollbridge.transport.files import data_folder, make_folder
+from tollbridge.transport.files import data_folder, make_folder, replace_file
 from tollbridge.types.errors import RequestError
 from tollbridge.types.quirks import Quirks
 
@@ -32,9 +31,6 @@ def find_quirks(
     Args:
         folder: The folder of the saved profiles; by default, that of the data directory.
         owners: The `owned_by` values in the server's model list, which identify some servers.
-
-    Returns:
-        The quirks, or `None` if there is no profile.
 
     Raises:
         UnreadableProfile: If the saved profile exists and is not valid.
@@ -57,7 +53,6 @@ class Profile(msgspec.Struct, frozen=True):
     """The quirks of one server and its models.
 
     Attributes:
-        quirks: The quirks of the server.
         models: The quirks of each model, by field name.
         server_fields: The fields of `quirks` that the profile sets; the others are unknown.
     """
@@ -155,11 +150,7 @@ def save_profile(
 ) -> Path:
     """Save the quirks measured with one model, and keep those of the server's other models.
 
-    Args:
-        comments: Lines for the head of the file.
-
-    Returns:
-        The path of the file.
+    `comments` are lines for the head of the file. The path of the file is returned.
 
     Raises:
         OSError: If the file cannot be written.
@@ -173,16 +164,7 @@ def save_profile(
     profile = msgspec.structs.replace(profile, models={**earlier_models, **profile.models})
     text = _format_profile(base_url, profile, comments)
     make_folder(path.parent)
-    # Written to a temporary file and renamed, because another process may be reading it.
-    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115 - closed below
-    try:
-        with file:
-            file.write(text.encode("utf-8", "replace"))
-        os.replace(file.name, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(file.name)
-        raise
+    replace_file(path, text.encode("utf-8", "replace"))
     return path
 
 

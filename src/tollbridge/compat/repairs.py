@@ -254,15 +254,7 @@ def find_repair(error: BridgeError, request: ChatRequest, learned: LearnedQuirks
     """Find a way to send a rejected request again. All rules that match the error are applied at once.
 
     The field that the error names as its `param` decides; then rules that match the error's code; then the
-    words of the message.
-
-    Args:
-        error: The error that the gateway returned.
-        request: The request as it was sent.
-        learned: What was known about the model before.
-
-    Returns:
-        The repair, or `None` if no rule matches or all matching rules were applied before.
+    words of the message. There is no repair if no rule matches, or if all were applied before.
     """
     if error.kind not in REPAIRABLE_KINDS:
         return None

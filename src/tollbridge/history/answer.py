@@ -43,10 +43,6 @@ def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> lis
 
     Tool calls that are not offered, corrections of displayed text, and endings have no part. To store an
     answer, pass its events through `apply_corrections` first.
-
-    Args:
-        events: The events of an answer, or of a piece of it.
-        reasoning: Whether to include thinking parts.
     """
     parts: list[Part] = []
     for event in events:
@@ -114,8 +110,7 @@ def apply_corrections(events: Iterable[Event]) -> list[Event]:
 def _remove_end(events: list[Event | None], positions: list[int], count: int) -> int:
     """Remove the last characters of the deltas at these positions.
 
-    Returns:
-        The position of the first delta that was changed, or the end of the list if none was.
+    Return the position of the first delta that was changed, or the end of the list if none was.
     """
     first = len(events)
     while count > 0 and positions:

@@ -37,7 +37,6 @@ def repair_arguments(text: str, *, complete: bool = False) -> dict[str, Any] | N
     """Parse arguments that may not be valid JSON.
 
     Args:
-        text: The arguments.
         complete: Whether to complete truncated arguments by closing their strings and brackets.
 
     Returns:
@@ -58,11 +57,7 @@ def repair_arguments(text: str, *, complete: bool = False) -> dict[str, Any] | N
 
 
 def valid_input(value: Any) -> tuple[dict[str, Any], bool]:
-    """Convert the input of a call in a history to a JSON object.
-
-    Returns:
-        The object, and whether it differs from the input.
-    """
+    """Convert the input of a call in a history to a JSON object. Return it, and whether it differs."""
     if value is None:
         return {}, False
     if isinstance(value, str):

@@ -41,7 +41,6 @@ class NormalizedRequest(msgspec.Struct, frozen=True):
     """A request that can be sent, and the changes that were made to it.
 
     Attributes:
-        request: The normalized request.
         changes: Sentences that describe the changes.
         counts: The number of changes by kind.
         names: The mapping between the caller's tool names and the names that are sent.
@@ -63,7 +62,6 @@ def normalize_request(
     """Make a request valid for its server. The result depends only on the arguments.
 
     Args:
-        request: Any request.
         learned: What the server and the model accept, and what the server has refused. A caller that knows
             the model's capabilities clears `quirks.images` and `quirks.files` accordingly. The default is a
             server that accepts everything the protocol has.

@@ -147,7 +147,6 @@ def calls_as_text(
 
     Args:
         messages: The messages, with paired calls and results.
-        changes: Where the changes are recorded.
         only: The ids of the calls to convert, together with the other calls of the same messages. By default
             all calls are converted.
     """

@@ -162,7 +162,6 @@ def select_reasoning(
         messages: The messages as the editor returns them.
         learned: Whether the server accepts reasoning, and which reasoning it has refused.
         origin: The model and gateway that will receive the messages; `None` if unknown.
-        changes: Where the changes are recorded.
     """
     seen: set[str] = set()
     return [

@@ -22,12 +22,7 @@ PENDING_LIMIT = 32
 
 
 class BillLookup:
-    """Looks up the cost of single attempts at the gateway and completes their rows. No turn waits for it.
-
-    Args:
-        tracker: Where the attempts are recorded.
-        delays: Seconds before each lookup of an attempt.
-    """
+    """Looks up the cost of single attempts at the gateway and completes their rows. No turn waits for it."""
 
     def __init__(self, tracker: UsageTracker, delays: tuple[float, ...] = DELAYS) -> None:
         self._tracker = tracker
@@ -35,12 +30,7 @@ class BillLookup:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, row: UsageRow, fetch: Callable[[str], Awaitable[Generation]]) -> None:
-        """Start to look up the cost of an attempt.
-
-        Args:
-            row: The attempt.
-            fetch: Returns the gateway's record for a generation id.
-        """
+        """Start to look up the cost of an attempt. `fetch` returns the record of a generation id."""
         if len(self._tasks) >= PENDING_LIMIT:
             log.info("Too many cost lookups are running; the cost of one request stays unknown.")
             return

@@ -50,15 +50,7 @@ def list_budgets(
     conversation: str | None = None,
     now: float | None = None,
 ) -> list[Budget]:
-    """Return the budgets that a request falls under.
-
-    Args:
-        settings: The settings.
-        account: The name of the account; `None` for the budgets of all accounts.
-        base_url: The base URL of the account.
-        conversation: The conversation, if it is known.
-        now: The time, in seconds since the epoch.
-    """
+    """Return the budgets that a request falls under; those of all accounts if `account` is `None`."""
     now = time.time() if now is None else now
     tables: list[tuple[str, str | None, BudgetSettings | AccountBudgets]] = [("", None, settings)]
     for name, limits in settings.accounts.items():
@@ -91,14 +83,9 @@ class BudgetRules(msgspec.Struct, frozen=True, kw_only=True):
     """What the budgets of a request depend on.
 
     Attributes:
-        store: Keeps the reservations.
-        settings: The budgets.
-        prices: The prices of the model; `None` if they are not known.
         model_output: The most output tokens of the model, for a request that sets no limit; `None` if
             unknown.
-        estimate: Estimates the tokens of a prompt.
         over_budget: Whether the user permits this request to exceed the budgets.
-        warned: The budgets whose warning was logged, by name and start.
         warned: The budgets whose warning was logged, by name and start; it is added to.
     """
 
@@ -115,7 +102,6 @@ class BudgetObserver(Observer):
     """Keeps the attempts of one request within the budgets.
 
     Args:
-        rules: The budgets, and what the request costs.
         usage: The accounting of the request, whose attempts are reserved and settled.
         warns: Whether the answer gets a warning if most of a budget is spent.
     """

@@ -16,8 +16,6 @@ class CacheObserver(Observer):
     """Compares the prompt with the previous one of its conversation, after a complete answer.
 
     Args:
-        tracker: Knows the previous prompts.
-        usage: The accounting of the request.
         read_request: Returns the request as it was sent. It is called on a background thread.
         delay: Seconds that the explanation may wait; 0 if the answer waits for it.
     """
@@ -39,10 +37,7 @@ class CacheObserver(Observer):
         if answer.outcome != "completed":
             return
         row, finished = self._usage.last_row, answer.finished
-        if self._delay:
-            self._tracker.add_later(self._read_request, row, finished, self._delay)
-            return
-        explanation = self._tracker.add(self._read_request, row, finished)
+        explanation = self._tracker.add(self._read_request, row, finished, self._delay)
         await wait_for_write(explanation)
         if explanation is not None and explanation.done():
             answer.cache = explanation.result()

@@ -22,9 +22,6 @@ class LearnerObserver(Observer):
     """Calibrates the token estimator at the end of a request.
 
     Args:
-        tokens: Estimates and learns.
-        usage: The accounting of the request.
-        read_request: Returns the request as it was sent.
         window: The most input tokens the model accepts, if known: a prompt close to it causes a warning.
         later: Whether nobody waits for it. Then the request is read on the background thread, and skipped if
             that is too busy.

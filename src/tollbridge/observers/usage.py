@@ -30,18 +30,11 @@ class UsageObserver(Observer):
 
     Attributes:
         row: Is done when the row of the current attempt has been written; `None` if it is not written.
-        attempt: The record of the current attempt.
         last_row: The record of the last attempt that has ended.
         listeners: Called with the record of each attempt that has ended.
 
     Args:
-        answer: The answer.
-        model: The model.
-        tracker: Where attempts are recorded.
-        account: The account that pays.
-        prices: The prices of the model, if they are known.
         find_prices: Returns the prices if they become known while the request runs.
-        conversation: The conversation of the request, if the caller says which.
         delay: Seconds that the last record may wait, to be written together with others.
         waits: Whether the request ends only when the last record was written.
     """
@@ -94,8 +87,7 @@ class UsageObserver(Observer):
     def start(self, *, sent: bool = False) -> None:
         """Begin the first attempt. Its row is not written yet.
 
-        Args:
-            sent: Whether the request is sent without a call of `request`.
+        With `sent`, the request is sent without a call of `request`.
         """
         self.started = True
         self._clock = time.monotonic()

@@ -343,9 +343,7 @@ def _side_file(path: Path, suffix: str) -> Path:
 def _open(path: Path, old_files: tuple[_Identity, _Identity]) -> sqlite3.Connection:
     """Open the file, and replace it if it is corrupt or too old.
 
-    Args:
-        path: The file.
-        old_files: The database that was open before, and its write-ahead log.
+    `old_files` are the database that was open before, and its write-ahead log.
     """
     import sqlite3
 

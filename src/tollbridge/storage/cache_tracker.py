@@ -53,40 +53,23 @@ class CacheTracker:
         self._waiting = BatchQueue(self._worker, self._explain_all)
 
     def add(
-        self, read_request: Callable[[], ChatRequest], row: UsageRow | None, finished: Finished | None
+        self,
+        read_request: Callable[[], ChatRequest],
+        row: UsageRow | None,
+        finished: Finished | None,
+        delay: float = 0.0,
     ) -> Pending[CacheReport | None] | None:
-        """Explain a request that was answered.
+        """Explain a request that was answered, unless the gateway reported no usage.
 
         Args:
             read_request: Returns the request as it was sent. It is called on the background thread.
             row: The record of the last attempt.
             finished: The end of the answer.
+            delay: Seconds that the report may wait, to be made together with others.
 
         Returns:
-            The report; `None` if the gateway reported no usage.
+            The report; `None` if there is none, and with a delay, because nobody waits for it.
         """
-        call = self._prepare(read_request, row, finished)
-        if call is None:
-            return None
-        self._waiting.hurry()  # what was added before is explained before
-        return self._worker.submit(call)
-
-    def add_later(
-        self,
-        read_request: Callable[[], ChatRequest],
-        row: UsageRow | None,
-        finished: Finished | None,
-        delay: float,
-    ) -> None:
-        """Like `add`, but nobody waits for the report: it is made within `delay` seconds, with others."""
-        call = self._prepare(read_request, row, finished)
-        if call is not None and len(self._waiting) < _WAITING_LIMIT:
-            self._waiting.add(call, delay)
-
-    def _prepare(
-        self, read_request: Callable[[], ChatRequest], row: UsageRow | None, finished: Finished | None
-    ) -> Callable[[], CacheReport | None] | None:
-        """Return a function that explains a request; `None` if the gateway reported no usage."""
         usage = finished and (finished.context or finished.usage)
         if row is None or finished is None or row.turn is None or not usage or not usage.input_tokens:
             return None
@@ -97,7 +80,13 @@ class CacheTracker:
             if len(self._responses) > _RESPONSE_LIMIT:
                 self._responses.popitem(last=False)
         row = msgspec.structs.replace(row, usage=usage)
-        return partial(self._explain, read_request, row, finished.cache)
+        call = partial(self._explain, read_request, row, finished.cache)
+        if not delay:
+            self._waiting.hurry()  # what was added before is explained before
+            return self._worker.submit(call)
+        if len(self._waiting) < _WAITING_LIMIT:
+            self._waiting.add(call, delay)
+        return None
 
     def previous_response(self, base_url: str, account: str, conversation: str | None) -> str | None:
         """Return the id of the last response in a conversation."""

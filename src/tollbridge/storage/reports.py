@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import time
 from calendar import monthrange
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from decimal import Decimal
@@ -99,23 +100,12 @@ class UsageTotals(msgspec.Struct, frozen=True, kw_only=True):
         return self.usage.cached_tokens / self.cacheable
 
     def __add__(self, other: UsageTotals) -> UsageTotals:
-        outcomes = dict(self.outcomes)
-        for name, count in other.outcomes.items():
-            outcomes[name] = outcomes.get(name, 0) + count
-        return UsageTotals(
-            requests=self.requests + other.requests,
-            attempts=self.attempts + other.attempts,
-            outcomes=outcomes,
-            usage=self.usage + other.usage,
-            cacheable=add_amounts(self.cacheable, other.cacheable),
-            incomplete=self.incomplete + other.incomplete,
-            cost=add_amounts(self.cost, other.cost),
-            billed=add_amounts(self.billed, other.billed),
-            computed=add_amounts(self.computed, other.computed),
-            difference=add_amounts(self.difference, other.difference),
-            unbilled=self.unbilled + other.unbilled,
-            unpriced=self.unpriced + other.unpriced,
-        )
+        sums: dict[str, Any] = {
+            name: add_amounts(getattr(self, name), getattr(other, name))
+            for name in UsageTotals.__struct_fields__
+            if name != "outcomes"
+        }
+        return UsageTotals(**sums, outcomes=dict(Counter(self.outcomes) + Counter(other.outcomes)))
 
 
 class UsageGroup(UsageTotals, frozen=True, kw_only=True):
@@ -154,8 +144,6 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a budget is used, in US dollars.
 
     Attributes:
-        name: The budget in words.
-        limit: The budget.
         spent: The cost of the requests that have ended.
         reserved: What running requests may cost.
         ends: The last day of the current period, if it ends.
@@ -194,12 +182,10 @@ class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         started: When the request began, in seconds since the epoch.
-        model: The model.
         reason: A sentence.
         expected: The tokens that should have been read from the cache.
         cached: The tokens that were.
         cost: What the miss cost in US dollars.
-        conversation: The conversation.
     """
 
     started: float

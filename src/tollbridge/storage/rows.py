@@ -99,14 +99,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_incomplete(usage: Usage | None, outcome: Outcome, error: str | None, first: float | None) -> bool:
-    """Return whether the gateway may have counted tokens for an attempt that are not in its usage.
-
-    Args:
-        usage: What the gateway reported.
-        outcome: How the attempt ended.
-        error: The kind of the error.
-        first: When the first event arrived.
-    """
+    """Return whether the gateway may have counted tokens for an attempt that are not in its usage."""
     if usage is not None and usage.known:
         return False
     return not (outcome == "failed" and error in REFUSALS and first is None)
@@ -132,7 +125,8 @@ def encode_row(row: UsageRow) -> list[Any]:
             case Prices():
                 values.append(_encode_prices(value))
             case Decimal():
-                values.append(None if value >= _COST_LIMIT else encode_cost(value))
+                units = int((value / COST_UNIT).to_integral_value())
+                values.append(None if value >= _COST_LIMIT else units)
             case _:
                 values.append(value)
     return values
@@ -161,10 +155,6 @@ def _decode_prices(text: str | None) -> Prices | None:
         return msgspec.json.decode(text, type=Prices) if text else None
     except msgspec.MsgspecError:
         return None  # written by another version
-
-
-def encode_cost(cost: Decimal) -> int:
-    return int((cost / COST_UNIT).to_integral_value())
 
 
 def encode_reservation(cost: Decimal) -> int:
@@ -228,11 +218,7 @@ class StoredReport(msgspec.Struct, frozen=True, kw_only=True):
 class CacheEntry(msgspec.Struct, frozen=True):
     """What is stored of one turn.
 
-    Attributes:
-        scope: Where the prompt can be found again.
-        prompt: The prompt.
-        report: The report.
-        replaced: The turn whose prompt is the beginning of this one, and is not needed any more.
+    `replaced` is the turn whose prompt is the beginning of this one, and is not needed any more.
     """
 
     scope: Scope

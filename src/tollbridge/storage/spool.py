@@ -34,13 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class UsageSpool:
-    """Writes rows on a worker thread, and keeps those that cannot be written.
-
-    Args:
-        worker: The thread.
-        write: Writes rows, on that thread.
-        limits: How many rows are kept, and when they are tried again.
-    """
+    """Writes rows on a worker thread, and keeps those that cannot be written."""
 
     def __init__(
         self, worker: WorkerThread, write: Callable[[Sequence[UsageRow]], object], limits: Limits

@@ -1,10 +1,10 @@
 """The store in one SQLite file, shared by all processes of a user, or in memory.
 
-One thread with one connection writes, in the order of the calls, because a write can wait for another
-process. A second connection reads: reports, and whatever is read while the first one is in a transaction. In
-WAL mode it waits for no writer. Short queries prefer the first connection, because every write makes the
-pages that the second one has cached invalid; they run on the caller's thread and wait for neither, except if
-a report and a transaction are going on, and then for the milliseconds of the transaction.
+One connection writes, mostly on a thread of its own and in the order of the calls, because a write can wait
+for another process. A second connection reads: reports, and whatever is read while the first one is in a
+transaction. In WAL mode it waits for no writer. Short queries prefer the first connection, because every
+write makes the pages that the second one has cached invalid; they run on the caller's thread and wait for
+neither, except if a report and a transaction are going on, and then for the milliseconds of the transaction.
 
 One lock file shows that the process is alive. In memory there is one connection for everything and no lock.
 """
@@ -71,7 +71,6 @@ class SqliteStore(Store):
 
     Args:
         path: The file, which is created by the first write; `None` for a store in memory.
-        limits: The limits of the store.
     """
 
     def __init__(self, path: Path | None, limits: Limits = LIMITS) -> None:
@@ -91,15 +90,15 @@ class SqliteStore(Store):
         """Write what is pending, at most `Limits.closing_timeout` seconds, and close the file."""
         access = self._access
         access.writer.limit_waiting(access.limits.closing_busy_timeout)
-        self.usage.hurry()
-        if access.is_used:
+        self.usage.spool.hurry()
+        if access.worker.is_started:
             access.worker.submit(self._finish)
         else:
             access.close()
         access.worker.close(access.limits.closing_timeout)
 
     def _finish(self) -> None:
-        self.usage.finish()
+        self.usage.spool.finish()
         with suppress(StoreUnusable):
             self.lessons.finish()
         self._access.close()
@@ -114,17 +113,15 @@ class _Access:
         self.writer = Database(path, limits.busy_timeout)
         self.reader = self.writer if path is None else Database(path, limits.busy_timeout)
         self.worker = WorkerThread("store")
-        self.is_used = False  # by the writer thread
         self._process_lock: ProcessLock | None = None
         self._writes: Counter[str] = Counter()  # by table
 
     def submit(self, operation: Callable[[Database], T], timeout: float | None = None) -> Pending[T]:
         """Run an operation on the writer thread, as one transaction. See `write`."""
-        self.is_used = True
         return self.worker.submit(lambda: self.write(operation, timeout))
 
     def write(self, operation: Callable[[Database], T], timeout: float | None = None) -> T:
-        """Run an operation as one transaction, on the writer thread.
+        """Run an operation as one transaction, on a thread that may wait.
 
         It is repeated as a whole while another process holds the write lock, for at most `timeout` seconds.
         """
@@ -232,29 +229,12 @@ class SqliteUsage:
 
     def __init__(self, access: _Access) -> None:
         self._access = access
-        self._spool = UsageSpool(access.worker, self._write, access.limits)
+        self.spool = UsageSpool(access.worker, self._write, access.limits)
         self._has_marked = False
         self._name = uuid.uuid4().hex[:8]  # SQLite's data version is valid for one connection only
 
-    @property
-    def unwritten(self) -> int:
-        return len(self._spool)
-
-    @property
-    def lost(self) -> int:
-        return self._spool.lost
-
     def put(self, row: UsageRow, delay: float = 0.0) -> Pending[None]:
-        self._access.is_used = True
-        return self._spool.put(row, delay)
-
-    def hurry(self) -> None:
-        """Write rows that wait for others now."""
-        self._spool.hurry()
-
-    def finish(self) -> None:
-        """Write what is left, on the writer thread."""
-        self._spool.finish()
+        return self.spool.put(row, delay)
 
     async def since(self, started: float) -> list[UsageRow]:
         statement = f"{_SELECT_USAGE} WHERE started >= ? ORDER BY started, id"
@@ -381,7 +361,6 @@ class SqliteBudgets:
             self._schedule_beat()
             return tokens
 
-        self._access.is_used = True
         return self._access.worker.submit(reserve_and_note)
 
     def settle(self, key: str, cost: Decimal) -> Pending[None]:
@@ -394,7 +373,6 @@ class SqliteBudgets:
                 self._reserved.discard(key)
                 self._access.write(settle)
 
-        self._access.is_used = True
         return self._access.worker.submit(settle_if_reserved)
 
     def status(self, budgets: Sequence[Budget]) -> Pending[list[BudgetStatus]]:
@@ -527,7 +505,6 @@ class SqliteLessons:
             self._is_failing = False
             return result
 
-        self._access.is_used = True
         return self._access.worker.submit(run)
 
     def _change(self, database: Database, confirmed: Sequence[Lesson], deleted: Sequence[Lesson]) -> None:
@@ -542,7 +519,10 @@ class SqliteLessons:
 
 
 class SqliteTokens:
-    """The ledger's records: see `LedgerStore`, and `Ledger` for how changes are made."""
+    """The ledger's records: see `LedgerStore`, and `Ledger` for how changes are made.
+
+    They are written on the thread that learns, which waits for them anyway.
+    """
 
     def __init__(self, access: _Access) -> None:
         self._access = access
@@ -577,7 +557,7 @@ class SqliteTokens:
         )
 
     def commit(self, changes: LedgerChanges, timeout: float | None = None) -> int | None:
-        return self._access.submit(lambda database: self._commit(database, changes), timeout).result()
+        return self._access.write(lambda database: self._commit(database, changes), timeout)
 
     def _commit(self, database: Database, changes: LedgerChanges) -> int | None:
         limits = self._access.limits
@@ -605,7 +585,7 @@ class SqliteTokens:
             for table in ("prefix", "measured", "learned", "toolset", "outcome"):
                 database.execute(f"DELETE FROM {table}")  # noqa: S608
 
-        self._access.submit(clear).result()
+        self._access.write(clear)
 
 
 def _read_version(database: Database) -> int:
@@ -628,7 +608,6 @@ class SqlitePrompts:
         return list(decode_prompts(data for (data,) in rows))
 
     def put(self, entry: CacheEntry) -> Pending[None]:
-        self._access.is_used = True
         return self._queue.add(entry)
 
     def _write(self, entries: Sequence[CacheEntry]) -> None:

@@ -52,14 +52,6 @@ class StoreBusy(StoreUnusable):
 class UsageStore(Protocol):
     """The attempts of requests: one row each, from the moment it starts."""
 
-    @property
-    def unwritten(self) -> int:
-        """The number of rows that are kept in memory because they could not be written yet."""
-
-    @property
-    def lost(self) -> int:
-        """The number of rows that were dropped because they could not be written for too long."""
-
     def put(self, row: UsageRow, delay: float = 0.0) -> Pending[None]:
         """Insert a row, or update the one with the same key.
 
@@ -68,7 +60,6 @@ class UsageStore(Protocol):
         in memory and written later.
 
         Args:
-            row: The row.
             delay: Seconds that it may wait, to be written together with others.
 
         Returns:
@@ -126,8 +117,6 @@ class BudgetStore(Protocol):
         """Reserve the cost of an attempt in all budgets, or in none, and write its row.
 
         Args:
-            row: The attempt.
-            estimate: What it can cost.
             budgets: The budgets that it falls under.
             requests_per_minute: The limit of attempts within a minute; 0 is no limit.
             over_budget: Reserve it even if a limit is exceeded.

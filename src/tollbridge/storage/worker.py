@@ -39,9 +39,6 @@ class WorkerThread:
     The thread starts with the first `submit`, so an unused worker costs nothing. Unlike the threads of
     `concurrent.futures.ThreadPoolExecutor`, it does not keep the interpreter from exiting: `close` waits at
     most for its timeout.
-
-    Args:
-        name: The thread's name, as shown in debuggers and tracebacks.
     """
 
     def __init__(self, name: str) -> None:
@@ -53,6 +50,10 @@ class WorkerThread:
         self._lock = Lock()
         self._thread: Thread | None = None
         self._closed = False
+
+    @property
+    def is_started(self) -> bool:
+        return self._thread is not None
 
     def submit(self, function: Callable[[], T]) -> Pending[T]:
         """Run `function` on the thread, after everything submitted before. Threads can call this at any time.
@@ -113,7 +114,6 @@ class BatchQueue(Generic[T]):
     """Passes items to a function on a worker thread, with one call for all that have arrived meanwhile.
 
     Args:
-        worker: The thread.
         handle: Is called with the items, in order. It must not raise.
     """
 
@@ -129,15 +129,11 @@ class BatchQueue(Generic[T]):
         return len(self._items)
 
     def add(self, item: T, delay: float = 0.0) -> Pending[None]:
-        """Add an item.
+        """Add an item. The result is done when it has been handled.
 
         Args:
-            item: The item.
             delay: Seconds in which more items may follow. It ends when an item without a delay is added. The
                 thread does other work meanwhile.
-
-        Returns:
-            Is done when the item has been handled.
         """
         with self._lock:
             self._items.append(item)

@@ -80,12 +80,9 @@ class Noise(msgspec.Struct, frozen=True):
     own: float
 
     def variance(self, features: Sequence[tuple[int, float]], tokens: float, squares: float) -> float:
-        """Return the variance of several texts' count.
+        """Return the variance of several texts' count, from the sums of their features and tokens.
 
-        Args:
-            features: The sum of their features.
-            tokens: The sum of their tokens.
-            squares: The sum of the squares of each text's tokens.
+        `squares` is the sum of the squares of each text's tokens.
         """
         own = sum([amount * amount for _, amount in features])
         return self.share**2 * squares + self.per_token * abs(tokens) + self.own**2 * own
@@ -190,7 +187,6 @@ class TextPrior:
         directions: As long as the weights.
         categories: The category of every feature; empty if the categories are not learned.
         deviations: Standard deviations of the parameters.
-        noise: What the parameters do not explain.
     """
 
     def __init__(
@@ -247,9 +243,7 @@ class TextPrior:
 def text_prior(family: Family, table: TokenTable | None) -> TextPrior:
     """Return the text weights of a family before anything was learned.
 
-    Args:
-        family: The family. One with a bundled vocabulary needs no table.
-        table: The weights of known tokenizers.
+    One with a bundled vocabulary needs no table of known tokenizers.
     """
     if table is None:
         return TextPrior([1.0], (), b"", [_EXACT_DEVIATION], _EXACT_NOISE)
@@ -271,7 +265,6 @@ class TextWeights:
 
     Attributes:
         prior: What is known of the weights without reports.
-        block: The parameters.
         noise_factor: How much more variance the reports had than the prior's noise explains.
         weights: One for every feature.
     """
@@ -372,8 +365,6 @@ class Weights:
     """The weights that predict the prompts of one model.
 
     Attributes:
-        text: The weights of its text.
-        extra: The weights of everything else.
         error_scale: The mean square of the differences between reports and predictions, divided by the
             variance that the weights and their noise imply. Only a part of that variance follows the
             reports, so it is mostly too large for a tokenizer that the table describes well.
@@ -414,8 +405,6 @@ class Weights:
         """Learn that the tokens of these features differ from the prediction.
 
         Args:
-            text: The features of the text.
-            extra: The features of everything else.
             difference: The measured less the predicted tokens.
             noise: The variance of the difference that the parameters do not explain.
             text_noise: The part of it that comes from the text.

@@ -260,7 +260,6 @@ class Ledger:
 
         Args:
             request: The request as it was sent.
-            usage: The reported usage.
             estimate: The estimate from before the request, if more was learned since. `accuracy` compares it
                 with the report.
             trusted: Accept the report without comparing it with the estimate. The numbers of a context-length
@@ -369,10 +368,9 @@ class Ledger:
         self._refused.put(prompt.prefix_keys[-1], _Refused(prompt, best.tokens, tokens))
 
     def record_count(self, request: ChatRequest, tokens: int) -> bool:
-        """Learn from a token-count response. It does not affect `accuracy`: the usage that follows does.
+        """Learn from a token-count response, and return whether it was accepted.
 
-        Returns:
-            Whether the count was accepted.
+        It does not affect `accuracy`: the usage that follows does.
         """
         if not request.messages or tokens <= 0:
             return False

@@ -7,11 +7,13 @@ import struct
 from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, sqrt
+from typing import TypeVar
 
 from tollbridge.types.media import detect_mime, image_size, is_text
 from tollbridge.types.messages import DataPart
 from tollbridge.types.models import ID_LIMIT
 
+T = TypeVar("T")
 # Returns the tokens of an image of this width and height.
 Price = Callable[[int, int], int]
 
@@ -86,16 +88,13 @@ PRICES: tuple[tuple[str, Price], ...] = (
     (r"gemini-[12]\b", gemini_tiles),
     (r"gemini", flat(1120)),
     (r"gemma", flat(256)),
+    (r"", tiles(85, 170)),  # OpenAI's oldest formula, for models without documentation
 )
-_COMPILED = tuple((re.compile(pattern), price) for pattern, price in PRICES)
-_DEFAULT_PRICE = tiles(85, 170)
 
 
 @lru_cache(maxsize=1024)
 def price_of(model: str) -> Price:
-    """Return the formula of a model; OpenAI's oldest one for models without documentation."""
-    lowered = model[:ID_LIMIT].lower()
-    return next((price for pattern, price in _COMPILED if pattern.search(lowered)), _DEFAULT_PRICE)
+    return _find_entry(PRICES, model)
 
 
 # Tokens per page of a PDF. Claude reads the text and an image of each page.
@@ -130,15 +129,15 @@ def media_tokens(model: str, part: DataPart) -> int:
     if mime.startswith("image/"):
         return price_of(model)(*(image_size(part.data) or DEFAULT_SIZE))
     if mime == "application/pdf":
-        return count_pages(part.data) * _rate(PAGE_TOKENS, model)
+        return count_pages(part.data) * _find_entry(PAGE_TOKENS, model)
     if mime.startswith("audio/"):
-        return round(audio_seconds(part.data) * _rate(SECOND_TOKENS, model))
+        return round(audio_seconds(part.data) * _find_entry(SECOND_TOKENS, model))
     return 0
 
 
-def _rate(table: tuple[tuple[str, int], ...], model: str) -> int:
+def _find_entry(table: tuple[tuple[str, T], ...], model: str) -> T:
     lowered = model[:ID_LIMIT].lower()
-    return next(rate for pattern, rate in table if re.search(pattern, lowered))
+    return next(entry for pattern, entry in table if re.search(pattern, lowered))
 
 
 def count_pages(pdf: bytes) -> int:

@@ -51,8 +51,7 @@ class PromptEstimate(msgspec.Struct, frozen=True):
     """The estimate of a prompt from one anchor.
 
     Attributes:
-        anchor: The measured prefix.
-        features: The features of the rest.
+        features: The features of what follows the anchor, the rest.
         text: Predicted tokens of the rest's text.
         tokens: Predicted tokens of the whole prompt, without the safety margin.
         variance: Variance of `tokens`, before it is compared with the reports.
@@ -191,7 +190,8 @@ class Predictor:
         texts, extras = features.texts(), features.extras()
         text = weights.text.predict(texts)
         text_noise = weights.text.noise(texts, text, features.squares)
-        noise = text_noise + features.share_variance + TOOLS_DEVIATION**2 * features.tools_squares
+        share_variance = sum([(times * row[3]) ** 2 for row, times in features.shares])
+        noise = text_noise + share_variance + TOOLS_DEVIATION**2 * features.tools_squares
         return PromptEstimate(
             anchor=anchor,
             features=features,

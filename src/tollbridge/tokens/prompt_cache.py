@@ -70,10 +70,7 @@ class PromptChain(msgspec.Struct, frozen=True):
     """What the prompt cache of a provider depends on, as digests.
 
     Attributes:
-        model: The model.
-        effort: The reasoning effort.
         options: Other options that are part of the prompt or select the cache, sorted by name.
-        tools: The tools, in their order.
         system: The chunks of the system text.
         messages: The messages after the system text. The name of each is its role.
         lifetime: The seconds for which the request asks to cache the prompt, if it does.
@@ -336,10 +333,8 @@ class SentPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A request that was answered: its chain, and what the gateway reported.
 
     Attributes:
-        turn: The id of the turn.
         started: When it was sent, in seconds since the epoch.
         provider: The provider that answered, if the gateway says which.
-        response_id: The gateway's id of the response.
         usage: The reported tokens of the prompt.
     """
 
@@ -390,8 +385,6 @@ def choose_previous(
     """Return the prompt that this one continues: the most similar one, and the newest of equal ones.
 
     Args:
-        current: The chain of the new prompt.
-        candidates: Earlier prompts.
         same_conversation: Whether the caller says that they belong to the same conversation. Otherwise they
             must have a message in common.
     """
@@ -421,8 +414,6 @@ def explain(
     """Explain how much of a prompt was read from the cache.
 
     Args:
-        current: The prompt.
-        previous: The previous prompt of the conversation.
         prices: The prices of the model, for the cost of a miss.
         diagnosis: The gateway's own explanation, if it gave one. It takes precedence.
     """

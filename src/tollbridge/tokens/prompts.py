@@ -121,7 +121,6 @@ def prefix_fingerprints(model: str, digests: Sequence[bytes], editing: bytes = b
 
     Args:
         model: The model. The same prefix has another token count with another model.
-        digests: The fingerprints of the messages.
         editing: The fingerprint of the options that remove messages from the prompt.
     """
     digest = sha256(VERSION + model.encode("utf-8", "surrogatepass") + editing).digest()[:SIZE]
@@ -281,10 +280,6 @@ class FeatureSum:
     def add_share(self, row: Measured, times: float = 1.0) -> None:
         self.measured += times * row[1]
         self.shares.append((row, times))
-
-    @property
-    def share_variance(self) -> float:
-        return sum([(times * row[3]) ** 2 for row, times in self.shares])
 
     def add_tools(self, toolset: Toolset, tokens: float, times: float = 1.0) -> None:
         self.extra[Extra.TOOLS_TEXT] += times * tokens

@@ -34,7 +34,6 @@ class LedgerChanges(msgspec.Struct):
 
     Attributes:
         version: The version of the weights that `learned` was computed from.
-        prefixes: Measured prefixes.
         measured: Measured messages and tool sets.
         learned: Weights by name.
         toolsets: Features of tool sets by name.
@@ -72,7 +71,6 @@ class LedgerStore(Protocol):
         """Store changes as one transaction. This waits until they are stored.
 
         Args:
-            changes: The changes.
             timeout: How many seconds to wait for another process that writes.
 
         Returns:
@@ -200,9 +198,6 @@ class Report(msgspec.Struct, frozen=True):
     """A reported prompt, and what was expected.
 
     Attributes:
-        scope: The model and its provider.
-        tokens: The reported tokens.
-        expected: The estimated tokens.
         deviation: The standard deviation of the estimate.
         reports: How many reports of the model were used before.
         cached: How many of the tokens were read from the cache, if that was reported.
@@ -430,10 +425,6 @@ def relative_error(estimate: int, actual: int) -> float:
     return (estimate - actual) / actual
 
 
-def is_hit(estimate: int, actual: int) -> bool:
-    return abs(relative_error(estimate, actual)) <= HIT
-
-
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest of the values that at least this share of them does not exceed."""
     ordered = sorted(values)
@@ -450,9 +441,7 @@ def median(values: Sequence[float]) -> float:
 def summarise(outcomes: Iterable[Outcome], recent: int = 60) -> list[Accuracy]:
     """Summarise the errors by model, the most used model first.
 
-    Args:
-        outcomes: The recorded estimates, oldest first.
-        recent: How many of the latest errors each summary includes.
+    `outcomes` begin with the oldest. Each summary includes the latest `recent` errors.
     """
     by_model: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
@@ -507,9 +496,10 @@ class HitRates:
         if refused:
             return
         self._requests[model] = self.count(model) + 1
+        is_hit = abs(relative_error(estimate, actual)) <= HIT
         for key in ((model, method), (None, method)):
             hits, total = self._counts.get(key, (0, 0))
-            self._counts[key] = hits + is_hit(estimate, actual), total + 1
+            self._counts[key] = hits + is_hit, total + 1
 
     def count(self, model: str) -> int:
         """Return how many outcomes of a model were added."""

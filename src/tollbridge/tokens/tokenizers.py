@@ -353,15 +353,16 @@ class TextFeatures:
 
     For a family with a bundled vocabulary, there is one feature: the exact number of tokens. For any other
     family, the features are the clusters of the o200k tokens.
-
-    Args:
-        table: The clusters; those of this package by default, loaded on first use.
     """
 
     def __init__(self, table: TokenTable | None = None) -> None:
         self._table = table
         self._caches: defaultdict[str | None, LruCache[TextKey, Features]]
-        self._caches = defaultdict(lambda: LruCache(LIMITS.text_bytes, _weigh_features))
+        self._caches = defaultdict(
+            lambda: LruCache(
+                LIMITS.text_bytes, lambda key, features: len(key) + len(features) + LIMITS.entry_bytes
+            )
+        )
 
     def vector(self, family: Family, text: str) -> Vector:
         """Return the number of tokens by cluster."""
@@ -382,10 +383,6 @@ class TextFeatures:
                 features = _find_clusters(text, self._table or shipped_table())
             cache.put(key, features)
         return features
-
-
-def _weigh_features(key: TextKey, features: Features) -> int:
-    return len(key) + len(features) + LIMITS.entry_bytes
 
 
 def _find_clusters(text: str, table: TokenTable) -> Features:

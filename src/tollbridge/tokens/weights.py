@@ -22,10 +22,6 @@ class WeightStore:
     """The weights of every model and provider, cached between the store and their use.
 
     Processes share the weights: `refresh` reads what other processes have learned.
-
-    Args:
-        store: Where the weights are persisted.
-        table: The clusters and the prior of the text weights.
     """
 
     def __init__(self, store: LedgerStore, table: TokenTable | None = None) -> None:

@@ -226,7 +226,8 @@ class AnswerService:
             conversation=conversation,
         ) as forwarded:
             headers = _passed_headers(forwarded.headers)
-            if forwarded.error is not None and _may_repair(forwarded.error, call):
+            error = forwarded.result.error
+            if error is not None and _may_repair(error, call):
                 data = b"".join([chunk async for chunk in forwarded.chunks()])
                 return _Refusal(status=forwarded.status, headers=headers, body=data)
             response = call.new_response(status=forwarded.status, headers=headers)
