@@ -54,7 +54,8 @@ class ForwardedTurn(Lifecycle[bytes | None]):
         self._client = client
         self._is_complete = False  # the whole response was passed on
         self._unread = bytearray()  # what was passed on and is not decoded yet
-        super().__init__(context, delay=WRITE_DELAY)
+        # The caller gets the bytes: only a recording needs marked reasoning.
+        super().__init__(context, delay=WRITE_DELAY, marks_reasoning=bool(context.observers))
 
     async def __aenter__(self) -> ForwardedTurn:
         await anext(self._items)  # ends when the headers have arrived

@@ -37,12 +37,13 @@ class Lifecycle(ABC, Generic[Item]):
     Args:
         delay: Seconds that records and explanations may wait, if nobody waits for them; 0 if the request does
             not end before they are written.
+        marks_reasoning: Whether reasoning in the answer is marked with its origin.
     """
 
-    def __init__(self, context: RequestContext, *, delay: float = 0.0) -> None:
+    def __init__(self, context: RequestContext, *, delay: float = 0.0, marks_reasoning: bool = True) -> None:
         self.context = context
         self.origin = Origin.of(context.model, context.client.base_url)
-        self.result = Answer(self.origin)
+        self.result = Answer(self.origin if marks_reasoning else None)
         # With budgets, the record replaces the reservation, which ends now.
         self._usage = UsageObserver(
             self.result,

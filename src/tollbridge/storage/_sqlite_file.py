@@ -164,6 +164,7 @@ class Database:
         self._deadline = math.inf  # no wait lasts longer (monotonic clock)
         self._closed = False
         self._files = _NO_FILES  # the open files
+        self._held_log: int | None = None  # a file descriptor, see `_hold_log`
         self._connection: sqlite3.Connection | None = None
         self.openings = 0  # how often it was opened
 
@@ -246,6 +247,9 @@ class Database:
             self._closed = True
             if self._connection is not None:
                 self._connection.close()
+            if self._held_log is not None:
+                os.close(self._held_log)
+                self._held_log = None
 
     def _call(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Run an operation, and replace the file first if it turns out to be corrupt.
@@ -284,12 +288,25 @@ class Database:
             if self.path is None:
                 self._connection = _open_connection(":memory:")
             else:
-                self._connection = _open(self.path, self._files)
-                self._files = _identify_files(self.path)
+                self._connection, self._files = _open(self.path, self._files)
+                self._hold_log(self.path)
             self.openings += 1
         if self._connection is None or self._closed:
             raise sqlite3.ProgrammingError("it is closed")
         return self._connection
+
+    def _hold_log(self, path: Path) -> None:
+        """Keep the log of the connection open, instead of the one before.
+
+        While it is open, its inode identifies it. Otherwise the log of a new database could get the same
+        inode, and would be deleted as if it was the old one.
+        """
+        held, self._held_log = self._held_log, None
+        if sys.platform != "win32":
+            with suppress(OSError):
+                self._held_log = os.open(_side_file(path, "-wal"), os.O_RDONLY)
+        if held is not None:
+            os.close(held)
 
     def reopen_if_replaced(self) -> None:
         """Close the connection if the file was deleted or replaced: what is written to it would be lost."""
@@ -340,18 +357,30 @@ def _side_file(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _open(path: Path, old_files: tuple[_Identity, _Identity]) -> sqlite3.Connection:
+def _open(
+    path: Path, old_files: tuple[_Identity, _Identity]
+) -> tuple[sqlite3.Connection, tuple[_Identity, _Identity]]:
     """Open the file, and replace it if it is corrupt or too old.
 
-    `old_files` are the database that was open before, and its write-ahead log.
-    """
-    import sqlite3
+    `old_files` are the database that was open before, and its write-ahead log. All of it happens under the
+    lock of the folder: otherwise another process could replace the files between opening and identifying
+    them, and this one would write to files that are gone.
 
+    Returns:
+        The connection, and the files that it uses.
+    """
     try:
         make_folder(path.parent)
-        _prepare_files(path, old_files)
+        with _folder_lock(path.parent):
+            return _open_locked(path, old_files), _identify_files(path)
     except OSError as error:
         raise StoreUnusable(f"Cannot create the database {path}: {error}") from error
+
+
+def _open_locked(path: Path, old_files: tuple[_Identity, _Identity]) -> sqlite3.Connection:
+    import sqlite3
+
+    _prepare_files(path, old_files)
     identity = _identify(path)
     try:
         return _open_connection(path)
@@ -368,20 +397,16 @@ def _open(path: Path, old_files: tuple[_Identity, _Identity]) -> sqlite3.Connect
 def _prepare_files(path: Path, old_files: tuple[_Identity, _Identity]) -> None:
     """Create a missing file, and make all files private. SQLite gives new ones the database's permissions.
 
-    The log and the shared memory of a database that is gone must not be used with the new one. They are
-    deleted under a lock, so that no process deletes the files of a database that another has just created.
+    The log and the shared memory of a database that is gone must not be used with the new one.
     """
     side_files = [_side_file(path, suffix) for suffix in ("-wal", "-shm")]
+    is_missing = _identify(path) is None
     log_is_old = old_files[1] is not None and _identify(side_files[0]) == old_files[1]
-    if _identify(path) is None or (log_is_old and _identify(path) != old_files[0]):
-        with _folder_lock(path.parent):
-            is_missing = _identify(path) is None
-            log_is_old = old_files[1] is not None and _identify(side_files[0]) == old_files[1]
-            if is_missing or log_is_old:
-                for file in side_files:
-                    file.unlink(missing_ok=True)
-            if is_missing:
-                create_file(path).close()
+    if is_missing or (log_is_old and _identify(path) != old_files[0]):
+        for file in side_files:
+            file.unlink(missing_ok=True)
+    if is_missing:
+        create_file(path).close()
     for file in (path, *side_files):
         make_private(file)
 
