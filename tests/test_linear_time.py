@@ -47,8 +47,10 @@ from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_C
 from tollbridge.protocols.detect import DetectingDecoder
 from tollbridge.protocols.errors import MESSAGE_LIMIT, ErrorResponseDecoder, error_from, read_error_response
 from tollbridge.protocols.jsonrpc import Reader, encode_notification, read_message
+from tollbridge.protocols.lenient import read_object
 from tollbridge.protocols.model_list import read_endpoints, read_models
 from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
+from tollbridge.protocols.openresponses.wire import Response
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.recorder.keys import KeyRedactor, _key_pattern, hide_keys
 from tollbridge.recorder.recording import read_line
@@ -637,6 +639,15 @@ READERS: dict[str, tuple[Case, ...]] = {
     ),
     "history/arguments.py:valid_input": (Case(valid_input, TEXTS),),
     "protocols/ai_sdk/state.py:read_arguments": (Case(ignoring(read_arguments), TEXTS),),
+    "protocols/lenient.py:read_object": (
+        Case(
+            lambda body: read_object(json.loads(body), Response),
+            [
+                numbered(item, '{"id":1,"output":[', "]}", ",")
+                for item in ('{"id":#}', '{"content":[{"text":#}]}', "#", '{"id":"#"}')
+            ],
+        ),
+    ),
     "protocols/ai_sdk/stream.py:DataDecoder": decoder(DECODERS["ai-sdk-data"], AI_SDK["ai-sdk-data"] + BYTES),
     "protocols/ai_sdk/stream.py:FullDecoder": decoder(DECODERS["ai-sdk-full"], AI_SDK["ai-sdk-full"] + BYTES),
     "protocols/ai_sdk/stream.py:LineDecoder": decoder(LineDecoder, BYTES),
@@ -740,6 +751,7 @@ NOT_READERS: dict[str, str] = {
     "protocols/openresponses/wire.py:read_cache_diagnosis": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_call_signatures": "an item of StreamDecoder",
     "protocols/openresponses/wire.py:read_long_writes": "an object of StreamDecoder",
+    "protocols/openresponses/wire.py:read_reasoning_signatures": "an item of StreamDecoder",
     "protocols/openresponses/wire.py:read_searches": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_usage": "an object of StreamDecoder",
     "protocols/caller.py:Caller": "passes everything to the decoders above",

@@ -101,7 +101,7 @@ def read_billing_headers(headers: Mapping[str, str]) -> Billing | None:
 
 def parse_cost(value: object) -> Decimal | None:
     """Return a cost in US dollars, at most 14 digits; `None` if the value is not a plausible number."""
-    cost = parse_amount(value)
+    cost = None if value is None else parse_amount(value)
     if cost is None or cost >= _COST_LIMIT:
         return None
     return _ROUNDING.plus(cost) if not cost or cost.adjusted() > _COST_EXPONENT else None

@@ -144,9 +144,8 @@ class DecoderState(ABC):
     def _not_recognized(self) -> StreamError:
         return StreamError(f"The gateway's answer is not {self.title} stream.")
 
-    def _read_billing(self, place: Fields, metadata: object, response_id: object) -> None:
+    def _read_billing(self, metadata: object, usage: object, provider: object, response_id: object) -> None:
         """Read what a part of the response says about the bill."""
-        usage, provider = place.raw.get("usage"), place.raw.get("provider")
         billing = read_billing(metadata, usage, provider=provider, response_id=response_id)
         if billing is not None:
             self.billing = billing if self.billing is None else self.billing | billing

@@ -43,7 +43,6 @@ from tollbridge.testing.scenarios import Scenario
 from tollbridge.testing.strict import ReasoningRegistry, check_rules, check_schema
 from tollbridge.testing.validation import read_shape
 from tollbridge.types.events import Usage
-from tollbridge.types.text import Fields
 
 SCENARIO_HEADER = "x-tollbridge-scenario"
 _FINAL_EVENTS = frozenset({"response.completed", "response.incomplete"})
@@ -245,7 +244,7 @@ class Service:
             yield step
             # Now the step has been sent: a client that has disconnected has not received the usage.
             if isinstance(step, dict) and "response" in step:
-                answer_count.usage = read_usage(Fields(step["response"].get("usage"))) or answer_count.usage
+                answer_count.usage = read_usage(step["response"].get("usage")) or answer_count.usage
 
     def _store(
         self, request: AcceptedRequest, output: Sequence[dict[str, Any]], stores: Sequence[ResponseStore]

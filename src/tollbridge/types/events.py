@@ -65,14 +65,14 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 # The largest integer that every JSON parser and database represents exactly.
-_MAX_COUNT = 2**53
+MAX_COUNT = 2**53
 
 
 def token_count(value: object) -> int | None:
     """Convert a reported count to `int`. Return `None` if it is not a number, negative or too large."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if 0 <= value < _MAX_COUNT else None
+    return int(value) if 0 <= value < MAX_COUNT else None
 
 
 def _sum(left: _Number | None, right: _Number | None) -> _Number | None:

@@ -12,7 +12,6 @@ from tests.pumps import compare
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import read_usage
 from tollbridge.types.events import Event, Finished, TextDelta, ToolCall, Usage
-from tollbridge.types.text import Fields
 
 ANSWER: dict[str, Any] = {
     "object": "response",
@@ -66,7 +65,7 @@ def test_an_invalid_token_count_is_unknown(odd: object, place: str) -> None:
         usage[outer] = {inner: odd}
     else:
         usage[place] = odd
-    events = read_usage(Fields(usage))
+    events = read_usage(usage)
     assert events is not None
     counts = (events.input_tokens, events.output_tokens, events.total_tokens)
     assert all(count in (None, 5, 10, 15) for count in counts)
@@ -74,7 +73,7 @@ def test_an_invalid_token_count_is_unknown(odd: object, place: str) -> None:
 
 
 def test_valid_token_counts_are_kept() -> None:
-    events = read_usage(Fields({"input_tokens": 0, "output_tokens": "12", "total_tokens": 12.0}))
+    events = read_usage({"input_tokens": 0, "output_tokens": "12", "total_tokens": 12.0})
     assert events == Usage(0, 12, 12)
 
 

@@ -10,14 +10,16 @@ from typing import Any, get_args
 import pytest
 from tests.recorded_streams import openresponses
 
+from tollbridge.protocols.lenient import read_object
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import (
     EVENTS,
-    classify_event,
+    Response,
+    StreamEvent,
     read_cache_diagnosis,
     read_usage,
 )
-from tollbridge.types.events import CacheDiagnosis, Finished, Usage
+from tollbridge.types.events import CacheDiagnosis, Failed, Finished, Usage
 from tollbridge.types.text import Fields
 
 SHARED = Path(os.environ.get("TOLLBRIDGE_SHARED", Path(__file__).parents[4] / "shared"))
@@ -62,15 +64,18 @@ def test_every_event_of_the_openai_client_is_in_the_table() -> None:
 
 
 def test_an_unknown_event_has_no_kind() -> None:
-    assert classify_event(Fields({"type": "acme:sparkle"})) is None
-    assert classify_event(Fields({})) is None
-    assert classify_event(Fields(["not an object"])) is None
+    events: list[object] = [{"type": "acme:sparkle"}, {}, ["not an object"]]
+    for event in events:
+        decoder = StreamDecoder()
+        assert decoder.feed_parsed(event) == []
+        assert decoder.unknown
 
 
 def test_an_error_without_a_type_is_an_error() -> None:
-    assert classify_event(Fields({"error": {"message": "no"}})) == "error"
-    assert classify_event(Fields({"code": "x", "message": "no"})) == "error"
-    assert classify_event(Fields({"detail": "no"})) == "error"
+    for event in ({"error": {"message": "no"}}, {"code": "x", "message": "no"}, {"detail": "no"}):
+        (failed,) = StreamDecoder().feed_parsed(event)
+        assert isinstance(failed, Failed)
+        assert "no" in str(failed.error)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +94,7 @@ def test_an_error_without_a_type_is_an_error() -> None:
 )
 def test_a_number_is_read_from_the_formats_of_servers(value: object, number: int | None) -> None:
     assert Fields({"n": value}).number("n") == number
+    assert read_object({"output_index": value}, StreamEvent).output_index == number
 
 
 def test_usage_is_read_with_the_field_names_of_chat_completions() -> None:
@@ -98,7 +104,7 @@ def test_usage_is_read_with_the_field_names_of_chat_completions() -> None:
         "prompt_tokens_details": {"cached_tokens": 4},
         "completion_tokens_details": {"reasoning_tokens": 1},
     }
-    assert read_usage(Fields(usage)) == Usage(5, 2, 7, 4, 1)
+    assert read_usage(usage) == Usage(5, 2, 7, 4, 1)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,7 @@ def test_usage_is_read_with_the_field_names_of_chat_completions() -> None:
     ],
 )
 def test_cache_writes_are_read_under_every_name(usage: dict[str, Any], written: int | None) -> None:
-    read = read_usage(Fields({"input_tokens": 9, "output_tokens": 1, **usage}))
+    read = read_usage({"input_tokens": 9, "output_tokens": 1, **usage})
     assert read is not None
     assert read.cache_write_tokens == written
 
@@ -140,4 +146,4 @@ def test_a_recorded_server_reports_no_cache_writes_as_zero() -> None:
     ],
 )
 def test_the_reason_of_a_cache_miss_is_read(diagnostics: object, expected: CacheDiagnosis | None) -> None:
-    assert read_cache_diagnosis(Fields({"prompt_cache_diagnostics": diagnostics})) == expected
+    assert read_cache_diagnosis(read_object({"prompt_cache_diagnostics": diagnostics}, Response)) == expected

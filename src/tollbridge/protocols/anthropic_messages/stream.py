@@ -159,7 +159,8 @@ class MessageState(DecoderState):
     def _read_bill(self, place: Fields) -> None:
         """Read what the start or the end of a message says about the bill."""
         metadata = place.raw.get("provider_metadata") or place.inner("delta").raw.get("provider_metadata")
-        self._read_billing(place, metadata, self._message.text("id"))
+        usage, provider = place.raw.get("usage"), place.raw.get("provider")
+        self._read_billing(metadata, usage, provider, self._message.text("id"))
 
     # --- Blocks ---
 

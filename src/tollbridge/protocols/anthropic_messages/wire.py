@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from tollbridge.protocols.lenient import read_object
 from tollbridge.protocols.model_list import read_model
-from tollbridge.protocols.openresponses.wire import read_long_writes, read_searches
+from tollbridge.protocols.openresponses.wire import ReportedUsage, read_long_writes, read_searches
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import CacheDiagnosis, FinishReason, Usage, token_count
 from tollbridge.types.messages import decode_metadata, encode_metadata
@@ -128,11 +129,11 @@ class UsageCounts:
         writes = [token_count(lifetimes.number(name)) for name in lifetimes.raw]
         if prompt["cache_creation_input_tokens"] is None and writes:
             prompt["cache_creation_input_tokens"] = sum(filter(None, writes))
-        prompt["long_writes"] = read_long_writes(usage)
+        prompt["long_writes"] = read_long_writes(read_object(usage.raw, ReportedUsage))
         reported: dict[str, int | None] = prompt if any(prompt.values()) or not self._counts else {}
         details = usage.inner("output_tokens_details")
         reported["output_tokens"] = token_count(usage.number("output_tokens"))
-        reported["web_searches"] = read_searches(usage)
+        reported["web_searches"] = read_searches(read_object(usage.raw, ReportedUsage))
         reported["thinking_tokens"] = token_count(details.number("thinking_tokens"))
         self._counts |= {name: count for name, count in reported.items() if count is not None}
 

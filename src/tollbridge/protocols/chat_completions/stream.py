@@ -159,7 +159,7 @@ class CompletionState(DecoderState):
         # Vercel AI Gateway reports the bill in the delta or the message.
         places = [chunk, *(choice.inner(name) for choice in choices for name in ("delta", "message"))]
         metadata = next((value for place in places if (value := place.raw.get("provider_metadata"))), None)
-        self._read_billing(chunk, metadata, self._id)
+        self._read_billing(metadata, chunk.raw.get("usage"), chunk.raw.get("provider"), self._id)
         return [event for choice in choices for event in self._apply_choice(choice)]
 
     def apply_body(self, body: Fields) -> list[Event]:
@@ -414,7 +414,7 @@ class CallCollector:
         item = self._find(index, id_, name, arguments)
         item.name = item.name or name
         item.custom = item.custom or "custom" in call
-        item.signatures = read_call_signatures(call) or item.signatures
+        item.signatures = read_call_signatures(call.raw) or item.signatures
         if arguments:
             item.arguments.append(arguments)
 

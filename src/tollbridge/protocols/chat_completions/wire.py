@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tollbridge.protocols.openresponses.wire import read_long_writes, read_searches
+from tollbridge.protocols.lenient import read_object
+from tollbridge.protocols.openresponses.wire import ReportedUsage, read_long_writes, read_searches
 from tollbridge.types.events import FinishReason, Usage, token_count
 from tollbridge.types.text import Fields
 
@@ -104,6 +105,8 @@ def read_usage(usage: Fields) -> Usage | None:
     Cached tokens and cache writes have a different name on nearly every server. Some servers do not include
     reasoning tokens in `completion_tokens`, only in the total.
     """
+    reported = read_object(usage.raw, ReportedUsage)
+    long_writes = read_long_writes(reported.prompt_tokens_details)
     details, output_details = usage.inner("prompt_tokens_details"), usage.inner("completion_tokens_details")
     input_tokens = _first((usage, "prompt_tokens"), (usage, "input_tokens"))
     output_tokens = _first((usage, "completion_tokens"), (usage, "output_tokens"))
@@ -127,8 +130,8 @@ def read_usage(usage: Fields) -> Usage | None:
         total = input_tokens + output_tokens if total is None else total
     result = Usage(
         *(input_tokens, output_tokens, total, cached, reasoning, written),
-        long_cache_write_tokens=read_long_writes(details) or read_long_writes(usage),
-        web_searches=read_searches(usage),
+        long_cache_write_tokens=long_writes or read_long_writes(reported),
+        web_searches=read_searches(reported),
     )
     return result if result.known else None
 

@@ -32,7 +32,7 @@ from tollbridge.types.events import (
 )
 from tollbridge.types.media import detect_mime
 from tollbridge.types.quirks import ReasoningShape
-from tollbridge.types.text import Fields, exceeds_depth, read_json
+from tollbridge.types.text import exceeds_depth, read_json
 
 ItemKind = Literal["message", "reasoning", "call"]
 
@@ -333,14 +333,14 @@ class TextEmitter:
             emitted_length = max(0, emitted_length - len(message))
         return remainders
 
-    def emit_reasoning(self, item: Item, fields: Fields) -> list[Event]:
-        """Close a reasoning item; `fields` is its complete copy.
+    def emit_reasoning(self, item: Item, complete: wire.OutputItem) -> list[Event]:
+        """Close a reasoning item; `complete` is its complete copy.
 
         Both content and summary are compared with the emitted text: one server streams the reasoning as
         summary and then sends it as content. Another streams it under the id of the message, and then sends
         it as an item of its own.
         """
-        content, summary = (wire.join_texts(fields.list(name)) for name in ("content", "summary"))
+        content, summary = (wire.join_texts(parts or ()) for parts in (complete.content, complete.summary))
         item.closed = True
         if not item.emitted.length:
             streamed = self._find_streamed_copy(content) or self._find_streamed_copy(summary)
@@ -354,10 +354,10 @@ class TextEmitter:
                 events.append(ReasoningDelta(remainder, item.id))
                 break
         self._remember_reasoning(item)
-        signatures = {name: value for name in wire.REASONING_SIGNATURES if (value := fields.text(name))}
+        signatures = wire.read_reasoning_signatures(complete)
         if (signatures or item.emitted.length) and id(item) not in self._ended_blocks:
             self._ended_blocks.add(id(item))
-            metadata = {"id": fields.text("id"), **signatures} if signatures else None
+            metadata = {"id": complete.id, **signatures} if signatures else None
             is_content = item.emitted.equals(content) and not item.emitted.equals(summary)
             shape: ReasoningShape | None = "content" if content and is_content else None
             events.append(ReasoningEnded(item.id, metadata, shape))
@@ -425,44 +425,40 @@ class CallEmitter:
         self._executed_ids: set[str] = set()  # of calls that the server executed
         self._returned_ids: set[str] = set()  # of calls that were returned and cannot change any more
         # Calls that wait for the next event; see `delay_calls`.
-        self._delayed_calls: list[ToolCall] = []
+        self.delayed_calls: list[ToolCall] = []
 
     @property
     def has_pending_calls(self) -> bool:
         return bool(self._runnable_ids - self._executed_ids)
 
-    @property
-    def has_delayed_calls(self) -> bool:
-        return bool(self._delayed_calls)
-
-    def announce(self, item: Item, fields: Fields) -> None:
-        item.name = item.name or fields.text("name")
-        item.custom = fields.text("type") == "custom_tool_call"
-        item.signatures = wire.read_call_signatures(fields) or item.signatures
-        arguments = wire.encode_arguments(fields.raw.get("arguments")) or fields.text("input")
+    def announce(self, item: Item, announced: wire.OutputItem) -> None:
+        item.name = item.name or announced.name
+        item.custom = announced.type == "custom_tool_call"
+        item.signatures = wire.read_call_signatures(msgspec.structs.asdict(announced)) or item.signatures
+        arguments = wire.encode_arguments(announced.arguments) or announced.input
         if arguments and not item.arguments:
             item.arguments.append(arguments)
 
-    def apply_output(self, fields: Fields) -> None:
+    def apply_output(self, output: wire.OutputItem) -> None:
         """Mark a call as executed by the server, unless it was already returned to the caller."""
-        self._executed_ids.update({fields.text("call_id") or ""} - self._returned_ids)
+        self._executed_ids.update({output.call_id or ""} - self._returned_ids)
 
-    def finish(self, item: Item, fields: Fields, ending: str | None) -> list[Event]:
-        """Emit a call of which `fields` is the complete copy.
+    def finish(self, item: Item, complete: wire.OutputItem, ending: str | None) -> list[Event]:
+        """Emit a call of which `complete` is the complete copy.
 
         Args:
             item: The call.
-            fields: The item from `output_item.done` or from the final response.
+            complete: The item from `output_item.done` or from the final response.
             ending: The status of the final response, or `None` for `output_item.done`.
         """
-        item.name = item.name or fields.text("name")
-        item.signatures = wire.read_call_signatures(fields) or item.signatures
-        item.custom = fields.text("type") == "custom_tool_call"
-        text = fields.text("input") if item.custom else wire.encode_arguments(fields.raw.get("arguments"))
-        if fields.text("status") in UNFINISHED:
+        item.name = item.name or complete.name
+        item.signatures = wire.read_call_signatures(msgspec.structs.asdict(complete)) or item.signatures
+        item.custom = complete.type == "custom_tool_call"
+        text = complete.input if item.custom else wire.encode_arguments(complete.arguments)
+        if complete.status in UNFINISHED:
             item.final_arguments = text or item.final_arguments
             return []
-        if fields.text("status") in ABANDONED:
+        if complete.status in ABANDONED:
             item.closed = True
             return self._emit_withheld(item, text)
         if ending is None:
@@ -494,13 +490,13 @@ class CallEmitter:
         result: list[Event] = []
         for event in events:
             if isinstance(event, ToolCall):
-                self._delayed_calls.append(event)
+                self.delayed_calls.append(event)
             else:
                 result += [*self._release_calls(), event]
         return result + self._release_calls() if last else result
 
     def _release_calls(self) -> list[Event]:
-        calls, self._delayed_calls = self._delayed_calls, []
+        calls, self.delayed_calls = self.delayed_calls, []
         self._returned_ids.update(call.call_id for call in calls)
         return [
             msgspec.structs.replace(call, offered=False) if call.call_id in self._executed_ids else call
@@ -581,29 +577,27 @@ class MediaEmitter:
 
     def __init__(self, errors: list[BridgeError]) -> None:
         self._errors = errors
-        self._sources: set[tuple[str | None, ...]] = set()
+        self._sources: set[wire.Annotation] = set()
         self._files: set[str] = set()
 
-    def emit_image(self, item: Fields) -> list[Event]:
-        encoded = item.text("result") or ""
-        name = item.text("id") or str(len(self._files))
+    def emit_image(self, item: wire.OutputItem) -> list[Event]:
+        encoded = item.result or ""
+        name = item.id or str(len(self._files))
         if not encoded or name in self._files:
             return []
         self._files.add(name)
-        label = f"image/{item.text('output_format') or 'png'}"
+        label = f"image/{item.output_format or 'png'}"
         return decode_image(encoded.partition(";base64,")[2] or encoded, label, self._errors)
 
-    def emit_sources(self, parts: list[Fields]) -> list[Event]:
-        annotations = (annotation for part in parts for annotation in part.list("annotations"))
+    def emit_sources(self, parts: list[wire.ContentPart]) -> list[Event]:
+        annotations = (annotation for part in parts for annotation in part.annotations or ())
         return [event for annotation in annotations for event in self.emit_source(annotation)]
 
-    def emit_source(self, annotation: Fields) -> list[Event]:
-        url, title = annotation.text("url"), annotation.text("title")
-        filename, file_id = annotation.text("filename"), annotation.text("file_id")
-        key = (url, title, filename, file_id)
-        if key in self._sources or not (url or filename or file_id):
+    def emit_source(self, annotation: wire.Annotation) -> list[Event]:
+        url, title, filename, file_id = msgspec.structs.astuple(annotation)
+        if annotation in self._sources or not (url or filename or file_id):
             return []
-        self._sources.add(key)
+        self._sources.add(annotation)
         if url:
             return [Source("url", url=url, title=title)]
         return [Source("document", id=file_id, title=title or filename, filename=filename)]

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Literal, assert_never
 
 from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.lenient import read_object
 from tollbridge.protocols.openresponses import wire
 from tollbridge.protocols.openresponses.items import (
     CALL_OUTPUTS,
@@ -80,71 +81,75 @@ class ResponseState(DecoderState):
             return []
         item = self._items.resolve("message" if kind == "text" else "reasoning", index, item_id)
         events = self._texts.emit(kind, item, part, text)
-        return self._calls.delay_calls(events, last=False) if self._calls.has_delayed_calls else events
+        return self._calls.delay_calls(events, last=False) if self._calls.delayed_calls else events
 
     def _skip(self, event: Fields, error: Exception) -> list[Event]:
         events = super()._skip(event, error)
-        if wire.classify_event(event) not in ("ended", "error"):
+        if _classify(event.text("type"), event) not in ("ended", "error"):
             return events
         return self.interrupt(StreamError("The end of the gateway's answer could not be decoded."))
 
-    def _apply(self, event: Fields, _name: bytes) -> list[Event]:
-        return self._calls.delay_calls(self._apply_kind(event), last=self.is_finished)
-
-    def _apply_kind(self, event: Fields) -> list[Event]:
-        kind = wire.classify_event(event)
+    def _apply(self, fields: Fields, _name: bytes) -> list[Event]:
+        event = read_object(fields.raw, wire.StreamEvent)
+        kind = _classify(event.type, fields)
         self.has_known_events = self.has_known_events or kind is not None
-        index, item_id = event.number("output_index"), event.text("item_id") or event.text("id")
+        events = self._apply_kind(kind, event, fields)
+        return self._calls.delay_calls(events, last=self.is_finished) if events else []
+
+    def _apply_kind(
+        self, kind: wire.EventKind | None, event: wire.StreamEvent, fields: Fields
+    ) -> list[Event]:
+        index, item_id = event.output_index, event.item_id or event.id
+        text_kind: TextEvent = "summary" if "reasoning_summary" in (event.type or "") else "reasoning"
         match kind:
             case "text" | "arguments":
-                part = event.number("content_index")
-                return self.apply_delta(kind, index, item_id, part, event.text("delta") or "")
+                return self.apply_delta(kind, index, item_id, event.content_index, event.delta or "")
             case "reasoning":
-                part = event.number("summary_index")
-                text = event.text("delta") or ""
-                return self.apply_delta(wire.classify_reasoning(event), index, item_id, part, text)
+                return self.apply_delta(text_kind, index, item_id, event.summary_index, event.delta or "")
             case "text done":
                 item = self._items.resolve("message", index, item_id, ending=True)
-                full = event.text("text") or event.text("refusal") or ""
-                return self._texts.emit_text_done(item, event.number("content_index"), full)
+                full = event.text or event.refusal or ""
+                return self._texts.emit_text_done(item, event.content_index, full)
             case "part done":
-                return self._finish_part(index, item_id, event.number("content_index"), event.inner("part"))
+                content = event.part or wire.ContentPart()
+                return self._finish_part(index, item_id, event.content_index, content)
             case "reasoning done":
                 item = self._items.resolve("reasoning", index, item_id, ending=True)
-                part = event.number("summary_index")
-                if part is None and event.number("content_index") == 0:
+                part = event.summary_index
+                if part is None and event.content_index == 0:
                     part = 0  # raw reasoning has one part, whatever the indexes of its deltas
-                text = event.text("text") or ""
-                return self._texts.emit_reasoning_done(wire.classify_reasoning(event), item, part, text)
+                return self._texts.emit_reasoning_done(text_kind, item, part, event.text or "")
             case "arguments done":
-                full = wire.encode_arguments(event.raw.get("arguments")) or event.text("input") or ""
+                full = wire.encode_arguments(event.arguments) or event.input or ""
                 self._items.resolve("call", index, item_id, ending=True).final_arguments = full
                 return []
             case "item added":
-                self._open_item(index, event.inner("item"))
+                self._open_item(index, event.item or wire.OutputItem())
                 return []
             case "item done":
-                return self._finish_item(event.inner("item"), index)
+                return self._finish_item(event.item or wire.OutputItem(), index)
             case "annotation":
-                return self._media.emit_source(event.inner("annotation"))
+                return self._media.emit_source(event.annotation or wire.Annotation())
             case "ended":
-                return self._finish(event)
+                return self._finish(event.response or read_object(fields.raw, wire.Response), event.type)
             case "error":
-                error = error_from(event.raw)
-                if wire.has_error_message(event):
+                error = error_from(fields.raw)
+                if wire.has_error_message(fields):
                     return self._fail(error)
                 self._unexplained_error = error
                 return []
             case "ignored":
-                if "response" in event:
-                    response = event.inner("response")
-                    self._read_billing(response, response.raw.get("provider_metadata"), response.text("id"))
+                if event.response is not None:
+                    self._read_bill(event.response)
                 return []
             case None:
-                self.unknown.record(event.text("type") or "no type")
+                self.unknown.record(event.type or "no type")
                 return []
             case _:
                 assert_never(kind)
+
+    def _read_bill(self, response: wire.Response) -> None:
+        self._read_billing(response.provider_metadata, response.usage, response.provider, response.id)
 
     def interrupt(self, error: BridgeError) -> list[Event]:
         events = self._finish_open_calls() + self._fail(self._unexplained_error or error)
@@ -161,69 +166,64 @@ class ResponseState(DecoderState):
         if body.text("status") in ("queued", "in_progress"):
             message = "The gateway deferred the response, which is not supported. Send no `background`."
             return self._fail(StreamError(message))
-        return self._calls.delay_calls(self._finish(body), last=True)
+        return self._calls.delay_calls(self._finish(read_object(body.raw, wire.Response)), last=True)
 
     # --- Items ---
 
-    def _open_item(self, index: int | None, fields: Fields) -> None:
-        kind = KINDS.get(fields.text("type") or "")
+    def _open_item(self, index: int | None, announced: wire.OutputItem) -> None:
+        kind = KINDS.get(announced.type or "")
         if kind is None:
             return
-        call_id = fields.text("call_id") if kind == "call" else None
-        item = self._items.open(kind, index, fields.text("id"), call_id)
+        item = self._items.open(kind, index, announced.id, announced.call_id if kind == "call" else None)
         if kind == "call":
-            self._calls.announce(item, fields)
+            self._calls.announce(item, announced)
 
     def _finish_part(
-        self, index: int | None, item_id: str | None, number: int | None, part: Fields
+        self, index: int | None, item_id: str | None, number: int | None, part: wire.ContentPart
     ) -> list[Event]:
         """Apply the end of a part of a message or of reasoning. Servers use different types for reasoning."""
         full = wire.join_texts([part])
-        if part.text("type") in REASONING_PARTS or self._items.find_kind(index, item_id) == "reasoning":
+        if part.type in REASONING_PARTS or self._items.find_kind(index, item_id) == "reasoning":
             item = self._items.resolve("reasoning", index, item_id, ending=True)
             return self._texts.emit("reasoning", item, None, item.emitted.remainder(full))
         item = self._items.resolve("message", index, item_id, ending=True)
         return self._texts.emit_text_done(item, number, full) + self._media.emit_sources([part])
 
-    def _finish_item(self, fields: Fields, index: int | None) -> list[Event]:
+    def _finish_item(self, copy: wire.OutputItem, index: int | None) -> list[Event]:
         """Apply the `output_item.done` event of an item."""
-        kind = KINDS.get(fields.text("type") or "")
+        kind = KINDS.get(copy.type or "")
         if kind is None:
-            return self._apply_other_item(fields)
-        item = self._items.resolve_done(kind, index, fields.text("id"), fields.text("call_id"))
+            return self._apply_other_item(copy)
+        item = self._items.resolve_done(kind, index, copy.id, copy.call_id)
         if kind != "message":
-            return self._emit_complete(item, fields, None)
-        content = fields.list("content")
+            return self._emit_complete(item, copy, None)
+        content = copy.content or []
         return self._texts.emit_message(item, wire.join_texts(content)) + self._media.emit_sources(content)
 
-    def _emit_complete(self, item: Item, fields: Fields, ending: str | None) -> list[Event]:
+    def _emit_complete(self, item: Item, copy: wire.OutputItem, ending: str | None) -> list[Event]:
         """Emit what a complete copy of reasoning or of a call adds."""
         if item.kind == "reasoning":
-            return self._texts.emit_reasoning(item, fields)
-        return self._calls.finish(item, fields, ending)
+            return self._texts.emit_reasoning(item, copy)
+        return self._calls.finish(item, copy, ending)
 
-    def _apply_other_item(self, fields: Fields) -> list[Event]:
+    def _apply_other_item(self, copy: wire.OutputItem) -> list[Event]:
         """Apply an item that is neither a message, reasoning nor a call."""
-        type_ = fields.text("type")
-        if type_ in CALL_OUTPUTS:
-            self._calls.apply_output(fields)
-        return self._media.emit_image(fields) if type_ == "image_generation_call" else []
+        if copy.type in CALL_OUTPUTS:
+            self._calls.apply_output(copy)
+        return self._media.emit_image(copy) if copy.type == "image_generation_call" else []
 
     # --- The end of the response ---
 
-    def _finish(self, event: Fields) -> list[Event]:
-        response = event.inner("response") or event
-        event_status = (event.text("type") or "response.completed").removeprefix("response.")
-        status = response.text("status")
+    def _finish(self, response: wire.Response, event_type: str | None = None) -> list[Event]:
+        event_status = (event_type or "response.completed").removeprefix("response.")
+        status = response.status
         if event_status == "failed" or status not in STATUSES:
             status = event_status if event_status in STATUSES else "completed"
-        usage = wire.read_usage(response.inner("usage"), response.inner("tool_usage"))
-        self._read_billing(response, response.raw.get("provider_metadata"), response.text("id"))
-        if status == "failed" or (response.raw.get("error") and status != "cancelled"):
-            payload = response.raw.get("error")
-            error = error_from(payload) if payload else None
+        usage = wire.read_usage(response.usage, response.tool_usage)
+        self._read_bill(response)
+        if status == "failed" or (response.error and status != "cancelled"):
             error = (
-                error
+                (error_from(response.error) if response.error else None)
                 or self._unexplained_error
                 or ServerFailed("The gateway reported a failure and gave no reason.")
             )
@@ -233,7 +233,8 @@ class ResponseState(DecoderState):
         events += self._finish_open_calls(complete=status == "completed")
         reason: FinishReason = "tool-calls" if self._calls.has_pending_calls else "stop"
         if status == "incomplete":
-            reason = INCOMPLETE.get(response.inner("incomplete_details").text("reason") or "", "other")
+            details = response.incomplete_details or wire.IncompleteDetails()
+            reason = INCOMPLETE.get(details.reason or "", "other")
         elif status == "cancelled":
             reason = "other"
         self.is_finished = True
@@ -242,42 +243,42 @@ class ResponseState(DecoderState):
                 reason,
                 ENDINGS[status],
                 usage,
-                response_id=response.text("id"),
-                model=response.text("model"),
+                response_id=response.id,
+                model=response.model,
                 billing=self.billing,
                 cache=wire.read_cache_diagnosis(response),
             )
         )
         return events + [Failed(error) for error in self._item_errors]
 
-    def _apply_output(self, response: Fields, ending: str) -> list[Event]:
+    def _apply_output(self, response: wire.Response, ending: str) -> list[Event]:
         """Return events for the content of the final response that was not emitted before."""
-        output = response.list("output")
-        kinds = [KINDS.get(fields.text("type") or "") for fields in output]
+        output = response.output or []
+        kinds = [KINDS.get(copy.type or "") for copy in output]
         keys: dict[int, ItemKey] = {
-            position: (kind, fields.text("id"), fields.text("call_id"))
-            for position, (kind, fields) in enumerate(zip(kinds, output, strict=True))
+            position: (kind, copy.id, copy.call_id)
+            for position, (kind, copy) in enumerate(zip(kinds, output, strict=True))
             if kind is not None
         }
         items = self._items.match(keys)
-        texts = [wire.join_texts(fields.list("content")) for fields in output]
+        texts = [wire.join_texts(copy.content or ()) for copy in output]
         messages = [position for position, kind in enumerate(kinds) if kind == "message"]
         new_texts = self._texts.find_remainders([texts[position] for position in messages])
         remainders = dict(zip(messages, new_texts, strict=True)) if new_texts is not None else {}
         events: list[Event] = []
-        for position, fields in enumerate(output):
+        for position, copy in enumerate(output):
             item = items.get(position)
             try:
                 if item is None:
-                    events += self._apply_other_item(fields)
+                    events += self._apply_other_item(copy)
                 elif kinds[position] == "message":
                     remainder = remainders.get(position, item.emitted.remainder(texts[position]))
                     events += self._texts.emit_remainder(item, remainder)
-                    events += self._media.emit_sources(fields.list("content"))
+                    events += self._media.emit_sources(copy.content or [])
                 else:
-                    events += self._emit_complete(item, fields, ending)
+                    events += self._emit_complete(item, copy, ending)
             except Exception as error:  # noqa: BLE001 - see `EventGuard`
-                self.guard.skip(fields.text("type"), error)
+                self.guard.skip(copy.type, error)
         return events
 
     def _finish_open_calls(self, *, complete: bool = False) -> list[Event]:
@@ -289,6 +290,13 @@ class ResponseState(DecoderState):
         self.is_finished = True
         error.usage = usage
         return [Failed(failure) for failure in (*self._item_errors, error)]
+
+
+def _classify(type_: str | None, event: Fields) -> wire.EventKind | None:
+    """Return the kind of an event, or `None` if it is unknown. An error event can have no `type`."""
+    if type_ is None:
+        return "error" if wire.is_error(event) else None
+    return wire.EVENTS.get(type_)
 
 
 _KINDS: dict[type[wire.Delta], TextEvent | Literal["arguments"]] = {
@@ -326,7 +334,7 @@ class AnyEndpointDecoder(StreamDecoder):
                 models = [model.text("id") for model in body.list("data")]
                 events: list[Event] = [Data("models", models), Finished("stop")]
             case "response.input_tokens":
-                events = [Finished("stop", usage=wire.read_usage(body))]
+                events = [Finished("stop", usage=wire.read_usage(body.raw))]
             case _:
                 return super()._apply_body(body)
         self._state.is_finished = True

@@ -1,18 +1,18 @@
 """OpenResponses wire format: the events of a stream and the items of a response.
 
-Nearly all events of a stream are deltas, so deltas have typed structs, which msgspec decodes at C speed. All
-other events are read from plain JSON values. Wrong types are tolerated, because none of the tested servers
-follows the specification exactly.
+Nearly all events of a stream are deltas, so the frequent deltas have structs of their own, which msgspec
+decodes from the bytes at C speed. All other events are read as `StreamEvent`, whose fields are all optional.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.types.events import CacheDiagnosis, Usage, token_count
+from tollbridge.protocols.lenient import Count, read_object
+from tollbridge.types.events import CacheDiagnosis, Usage
 from tollbridge.types.text import TOO_DEEP, Fields, exceeds_depth, write_json
 
 EventKind = Literal[
@@ -164,17 +164,97 @@ read_delta = msgspec.json.Decoder(
 ).decode
 
 
-def classify_event(event: Fields) -> EventKind | None:
-    """Return the kind of an event, or `None` if it is unknown. An error event can have no `type`."""
-    name = event.text("type")
-    if name is None:
-        return "error" if is_error(event) else None
-    return EVENTS.get(name)
+class Annotation(msgspec.Struct, frozen=True):
+    """A citation: of a page by its URL, or of a file."""
+
+    url: str | None = None
+    title: str | None = None
+    filename: str | None = None
+    file_id: str | None = None
 
 
-def classify_reasoning(event: Fields) -> Literal["reasoning", "summary"]:
-    """Return whether a reasoning event belongs to the raw reasoning or to its summary."""
-    return "summary" if "reasoning_summary" in (event.text("type") or "") else "reasoning"
+class ContentPart(msgspec.Struct, frozen=True):
+    """A part of a message or of reasoning. A refusal is text of the model, too."""
+
+    type: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    annotations: list[Annotation] | None = None
+
+
+class OutputItem(msgspec.Struct, frozen=True):
+    """An item of a response, of any type."""
+
+    type: str | None = None
+    id: str | None = None
+    status: str | None = None
+    # Of messages and reasoning
+    content: list[ContentPart] | None = None
+    summary: list[ContentPart] | None = None
+    # Of calls
+    call_id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+    input: str | None = None
+    # Of generated images
+    result: str | None = None
+    output_format: str | None = None
+    # `REASONING_SIGNATURES` and `CALL_SIGNATURES`
+    encrypted_content: Any = None
+    format: Any = None
+    signature: Any = None
+    thought_signature: Any = None
+    thoughtSignature: Any = None
+    extra_content: Any = None
+    provider_specific_fields: Any = None
+
+
+class IncompleteDetails(msgspec.Struct, frozen=True):
+    reason: str | None = None
+
+
+class CacheDiagnostics(msgspec.Struct, frozen=True):
+    type: str | None = None
+    reason: str | None = None
+    cache_missed_tokens: Count = None
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A response at any time: it is sent at its start, at its end, and as the body of an answer."""
+
+    id: str | None = None
+    status: str | None = None
+    model: str | None = None
+    output: list[OutputItem] | None = None
+    error: Any = None
+    incomplete_details: IncompleteDetails | None = None
+    prompt_cache_diagnostics: CacheDiagnostics | None = None
+    usage: Any = None
+    tool_usage: Any = None
+    provider: Any = None
+    provider_metadata: Any = None
+
+
+class StreamEvent(msgspec.Struct, frozen=True):
+    """An event of any type. Which fields it has depends on the type, and on the server."""
+
+    type: str | None = None
+    # The item and the part that the event belongs to
+    output_index: int | None = None
+    item_id: str | None = None
+    id: str | None = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    # What it adds
+    delta: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    arguments: Any = None
+    input: str | None = None
+    part: ContentPart | None = None
+    item: OutputItem | None = None
+    annotation: Annotation | None = None
+    response: Response | None = None
 
 
 def is_error(body: Fields) -> bool:
@@ -182,39 +262,86 @@ def is_error(body: Fields) -> bool:
     return bool(body.raw.get("error") or body.raw.get("detail")) or ("message" in body and "code" in body)
 
 
-def join_texts(parts: Iterable[Fields]) -> str:
-    """Return the text of content parts. A refusal is text of the model, too."""
-    return "".join(part.text("text") or part.text("refusal") or "" for part in parts)
+def join_texts(parts: Iterable[ContentPart]) -> str:
+    return "".join(part.text or part.refusal or "" for part in parts)
 
 
-# Names for the input tokens that were written to the prompt cache; those of Anthropic's API are passed on by
-# some gateways.
-_CACHE_WRITES = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
+class LongWrites(msgspec.Struct, frozen=True):
+    """The cache writes with the longer lifetime: OpenAI's and Anthropic's name."""
+
+    ttl_12h_tokens: Count = None
+    ephemeral_1h_input_tokens: Count = None
 
 
-def read_usage(usage: Fields, tool_usage: Fields | None = None) -> Usage | None:
+class TokenDetails(msgspec.Struct, frozen=True):
+    """Details of a usage. Servers send some of them in an object of their own and some beside the sums."""
+
+    cached_tokens: Count = None
+    reasoning_tokens: Count = None
+    # Tokens that were written to the prompt cache. The last name is Anthropic's, passed on by gateways.
+    cache_write_tokens: Count = None
+    cache_creation_tokens: Count = None
+    cache_creation_input_tokens: Count = None
+    cache_write_tokens_details: LongWrites | None = None
+    cache_creation: LongWrites | None = None
+
+
+class WebSearches(msgspec.Struct, frozen=True):
+    web_search_requests: Count = None
+    num_requests: Count = None
+
+
+class ReportedUsage(TokenDetails, frozen=True):
+    """A usage under the names of this protocol and of Chat Completions."""
+
+    input_tokens: Count = None
+    prompt_tokens: Count = None
+    output_tokens: Count = None
+    completion_tokens: Count = None
+    total_tokens: Count = None
+    input_tokens_details: TokenDetails | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
+    server_tool_use: WebSearches | None = None  # Anthropic's and OpenRouter's
+
+
+class ToolUsage(msgspec.Struct, frozen=True):
+    """The usage of the tools that OpenAI ran."""
+
+    web_search: WebSearches | None = None
+
+
+def read_usage(usage: object, tool_usage: object = None) -> Usage | None:
     """Return the reported usage, or `None` if there is none or all counts are zero (not counted).
 
     Args:
         usage: The usage of a response.
         tool_usage: The usage of the tools that the provider ran, if reported.
     """
-    input_tokens = _first(usage, "input_tokens", "prompt_tokens")
-    output_tokens = _first(usage, "output_tokens", "completion_tokens")
-    total = token_count(usage.number("total_tokens"))
+    if not usage and not tool_usage:
+        return None
+    reported = read_object(usage, ReportedUsage)
+    details = reported.input_tokens_details or reported.prompt_tokens_details or TokenDetails()
+    output_details = reported.output_tokens_details or reported.completion_tokens_details or TokenDetails()
+    input_tokens = _first(reported.input_tokens, reported.prompt_tokens)
+    output_tokens = _first(reported.output_tokens, reported.completion_tokens)
+    total = reported.total_tokens
     if total is None and input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
-    input_details = usage.inner("input_tokens_details") or usage.inner("prompt_tokens_details")
-    output_details = usage.inner("output_tokens_details") or usage.inner("completion_tokens_details")
     result = Usage(
         input_tokens,
         output_tokens,
         total,
-        token_count(input_details.number("cached_tokens")),
-        token_count(output_details.number("reasoning_tokens")),
-        _first(Fields({**usage.raw, **input_details.raw}), *_CACHE_WRITES),
-        read_long_writes(input_details) or read_long_writes(usage),
-        web_searches=read_searches(usage, tool_usage),
+        details.cached_tokens,
+        output_details.reasoning_tokens,
+        _first(
+            *(details.cache_write_tokens, reported.cache_write_tokens),
+            *(details.cache_creation_tokens, reported.cache_creation_tokens),
+            *(details.cache_creation_input_tokens, reported.cache_creation_input_tokens),
+        ),
+        read_long_writes(details) or read_long_writes(reported),
+        web_searches=read_searches(reported, tool_usage),
     )
     return result if result.known else None
 
@@ -234,22 +361,24 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def read_long_writes(fields: Fields) -> int | None:
+def read_long_writes(details: TokenDetails | None) -> int | None:
     """Return the cache writes with the longer lifetime; `None` if only their sum is reported."""
-    details = fields.inner("cache_write_tokens_details") or fields.inner("cache_creation")
-    return _first(details, "ttl_12h_tokens", "ephemeral_1h_input_tokens")  # OpenAI, Anthropic
+    if details is None:
+        return None
+    writes = details.cache_write_tokens_details or details.cache_creation or LongWrites()
+    return _first(writes.ttl_12h_tokens, writes.ephemeral_1h_input_tokens)
 
 
-def read_searches(usage: Fields, tool_usage: Fields | None = None) -> int | None:
-    """Return the number of web searches: Anthropic's, OpenRouter's and OpenAI's field."""
-    searches = _first(usage.inner("server_tool_use"), "web_search_requests")
-    if searches is None and tool_usage is not None:
-        searches = _first(tool_usage.inner("web_search"), "num_requests")
+def read_searches(usage: ReportedUsage, tool_usage: object = None) -> int | None:
+    """Return the number of web searches."""
+    searches = (usage.server_tool_use or WebSearches()).web_search_requests
+    if searches is None and tool_usage:
+        searches = (read_object(tool_usage, ToolUsage).web_search or WebSearches()).num_requests
     return searches
 
 
-def _first(fields: Fields, *names: str) -> int | None:
-    return next((n for name in names if (n := token_count(fields.number(name))) is not None), None)
+def _first(*counts: int | None) -> int | None:
+    return next((count for count in counts if count is not None), None)
 
 
 def has_error_message(event: Fields) -> bool:
@@ -258,8 +387,13 @@ def has_error_message(event: Fields) -> bool:
     return bool(inner.text("message") or event.text("error") or event.raw.get("detail"))
 
 
-def read_call_signatures(item: Fields) -> dict[str, Any] | None:
-    signatures = {name: value for name in CALL_SIGNATURES if (value := item.raw.get(name))}
+def read_reasoning_signatures(item: OutputItem) -> dict[str, str]:
+    values = {name: getattr(item, name) for name in REASONING_SIGNATURES}
+    return {name: value for name, value in values.items() if value and isinstance(value, str)}
+
+
+def read_call_signatures(call: Mapping[str, Any]) -> dict[str, Any] | None:
+    signatures = {name: value for name in CALL_SIGNATURES if (value := call.get(name))}
     return signatures if signatures and not exceeds_depth(signatures) else None
 
 
@@ -270,10 +404,9 @@ def encode_arguments(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def read_cache_diagnosis(response: Fields) -> CacheDiagnosis | None:
+def read_cache_diagnosis(response: Response) -> CacheDiagnosis | None:
     """Return OpenAI's reason why the prompt was not read from its cache, if the response has one."""
-    diagnostics = response.inner("prompt_cache_diagnostics")
-    reason = diagnostics.text("reason")
-    if not reason or diagnostics.text("type") != "cache_miss":
+    diagnostics = response.prompt_cache_diagnostics
+    if diagnostics is None or not diagnostics.reason or diagnostics.type != "cache_miss":
         return None
-    return CacheDiagnosis(reason, token_count(diagnostics.number("cache_missed_tokens")))
+    return CacheDiagnosis(diagnostics.reason, diagnostics.cache_missed_tokens)
