@@ -5,14 +5,14 @@ import { ResponseError } from "vscode-jsonrpc/node";
 /** An error without a stack: VS Code shows the stack of every error that has one. */
 export class TollbridgeError extends Error {
   readonly code: string;
-  /** The `lesson` number of the engine after the failed request, if it sent one. */
-  readonly lesson: number | undefined;
+  /** The `countsRevision` of the engine after the failed request, if it sent one. */
+  readonly countsRevision: number | undefined;
 
-  constructor(message: string, code: string, lesson?: number) {
+  constructor(message: string, code: string, countsRevision?: number) {
     super(message);
     this.name = "Tollbridge";
     this.code = code;
-    this.lesson = lesson;
+    this.countsRevision = countsRevision;
     Object.defineProperty(this, "stack", { value: undefined });
   }
 }
@@ -21,8 +21,8 @@ export class TollbridgeError extends Error {
 export function toTollbridgeError(error: unknown): TollbridgeError {
   if (error instanceof TollbridgeError) return error;
   if (error instanceof ResponseError) {
-    const data = error.data as { kind?: string; lesson?: number } | undefined; // see docs/protocol.md
-    return new TollbridgeError(error.message, String(data?.kind ?? error.code), data?.lesson);
+    const data = error.data as { kind?: string; countsRevision?: number } | undefined; // see docs/protocol.md
+    return new TollbridgeError(error.message, String(data?.kind ?? error.code), data?.countsRevision);
   }
   return new TollbridgeError(error instanceof Error ? error.message : String(error), "internal");
 }

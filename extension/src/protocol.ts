@@ -59,7 +59,7 @@ export interface ChatParams {
 }
 
 /** The part of the result that is used here. */
-export type ChatResult = { readonly lesson?: number }; // changes when cached token counts are stale
+export type ChatResult = { readonly countsRevision?: number }; // changes when cached token counts are stale
 
 type ModelNames = { readonly [name in "id" | "model" | "name" | "family" | "version"]: string };
 type ModelLimits = { readonly [name in "maxInputTokens" | "maxOutputTokens" | "contextWindow"]: number };

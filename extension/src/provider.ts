@@ -85,11 +85,11 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
       if (!wait.update) buffer.add([{ type: "thinking", value: `${wait.text}\n\n`, id: WAIT_ID }]);
     };
     try {
-      counter.invalidate((await this.send(params, token, { onParts, onWait })).lesson);
+      counter.invalidate((await this.send(params, token, { onParts, onWait })).countsRevision);
     } catch (error) {
       if (token.isCancellationRequested) return;
       const failure = toTollbridgeError(error);
-      if (failure.lesson !== undefined) counter.invalidate(failure.lesson);
+      if (failure.countsRevision !== undefined) counter.invalidate(failure.countsRevision);
       buffer.flush();
       await new Promise((resolve) => setTimeout(resolve, ERROR_DELAY_MS));
       throw failure;

@@ -23,7 +23,7 @@ export class TokenCounter {
   private readonly cacheSize: number;
   private readonly prefetched = new Set<string>(); // names of models
   private readonly cache = new Map<string, number | Promise<number>>();
-  private lesson: number | undefined = 0; // the value of a newly started engine
+  private countsRevision: number | undefined = 0; // the value of a newly started engine
   private readonly batches = new Map<string, Batch>(); // by model
 
   constructor(requestCounts: RequestCounts, predictTexts: PredictTexts = () => [], cacheSize = CACHE_SIZE) {
@@ -47,13 +47,13 @@ export class TokenCounter {
   }
 
   /**
-   * Removes the counts that a finished turn made stale: those of messages, and if the engine's `lesson` number
+   * Removes the counts that a finished turn made stale: those of messages, and if the engine's `countsRevision`
    * has changed, also those of texts.
    */
-  invalidate(lesson: number | undefined): void {
-    if (lesson !== this.lesson) this.clear();
+  invalidate(countsRevision: number | undefined): void {
+    if (countsRevision !== this.countsRevision) this.clear();
     else for (const key of this.cache.keys()) if (key.startsWith(MESSAGE)) this.cache.delete(key);
-    this.lesson = lesson;
+    this.countsRevision = countsRevision;
   }
 
   clear(): void {

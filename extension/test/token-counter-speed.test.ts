@@ -45,7 +45,7 @@ test("the texts of an agent turn are counted quickly, and faster from the cache"
   await requestCounts("openai/gpt-5", ["warm"]);
   const calls = recording.calls.slice(0, recording.first);
   const never = Number.POSITIVE_INFINITY;
-  const best = { cold: never, warm: never, afterTurn: never, afterLesson: never, requests: 0 };
+  const best = { cold: never, warm: never, afterTurn: never, afterRevision: never, requests: 0 };
   for (const salt of ["a", "b", "c", "d", "e"]) {
     const texts = makeTexts(salt);
     const counter = new TokenCounter(requestCounts, () => recording.foreseen.map((index) => texts[index] ?? ""));
@@ -60,15 +60,15 @@ test("the texts of an agent turn are counted quickly, and faster from the cache"
     best.requests = requests;
     requests = 0;
     best.warm = Math.min(best.warm, await pass());
-    counter.invalidate(0); // the same lesson: cached texts stay valid
+    counter.invalidate(0); // the same revision: cached texts stay valid
     best.afterTurn = Math.min(best.afterTurn, await pass());
     assert.equal(requests, 0);
-    counter.invalidate(1); // a new lesson: all texts are counted again
-    best.afterLesson = Math.min(best.afterLesson, await pass());
+    counter.invalidate(1); // a new revision: all texts are counted again
+    best.afterRevision = Math.min(best.afterRevision, await pass());
     assert.ok(requests > 0);
   }
-  t.diagnostic(`${calls.length} counts: ${best.cold.toFixed(1)} ms cold (${best.requests} requests), ${best.warm.toFixed(1)} ms warm, ${best.afterTurn.toFixed(1)} ms after a turn, ${best.afterLesson.toFixed(1)} ms after a lesson`);
+  t.diagnostic(`${calls.length} counts: ${best.cold.toFixed(1)} ms cold (${best.requests} requests), ${best.warm.toFixed(1)} ms warm, ${best.afterTurn.toFixed(1)} ms after a turn, ${best.afterRevision.toFixed(1)} ms after a new revision`);
   assert.ok(best.requests <= MAX_REQUESTS, `${best.requests} requests`);
-  for (const cold of [best.cold, best.afterLesson]) assert.ok(cold <= COLD_MS, `${cold} ms without the cache`);
+  for (const cold of [best.cold, best.afterRevision]) assert.ok(cold <= COLD_MS, `${cold} ms without the cache`);
   for (const warm of [best.warm, best.afterTurn]) assert.ok(warm <= WARM_MS, `${warm} ms from the cache`);
 });

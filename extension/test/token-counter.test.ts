@@ -85,7 +85,7 @@ test("the texts of a tool are the keys and strings of its schema", () => {
   assert.deepEqual(expected.filter((text) => !texts.has(text)), []);
 });
 
-test("a new lesson number discards cached counts", async () => {
+test("a new revision discards cached counts", async () => {
   const { requests, counter } = start();
   counter.invalidate(1);
   await counter.count("m", "a");
@@ -97,7 +97,7 @@ test("a new lesson number discards cached counts", async () => {
   assert.equal(requests.length, 2);
 });
 
-test("a turn discards the counts of messages, and those of texts only with a new lesson number", async () => {
+test("a turn discards the counts of messages, and those of texts only with a new revision", async () => {
   const { requests, counter } = start();
   const message = { role: 1, content: [{ type: "text" as const, value: "a" }] };
   const countAll = () => Promise.all([counter.count("m", "a"), counter.count("m", "b".repeat(500)), counter.count("m", message)]);

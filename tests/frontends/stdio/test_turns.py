@@ -354,13 +354,13 @@ async def test_how_right_the_estimates_were_is_in_usage_and_status(editor: Edito
     assert (await editor.request("status"))["accuracy"] == [accuracy]
 
 
-async def test_a_turn_and_its_refusal_tell_the_lesson(editor: Editor, gateway: Gateway) -> None:
+async def test_a_turn_and_its_refusal_tell_the_revision_of_the_counts(editor: Editor, gateway: Gateway) -> None:
     _, first = await talk(editor, question(gateway, "one"))
-    assert isinstance(first["lesson"], int)
+    assert isinstance(first["countsRevision"], int)
     assert first["context"] == first["usage"]
     with pytest.raises(Refusal) as refusal:
         await talk(editor, question(gateway, "fault:context-too-long"))
-    assert refusal.value.data["lesson"] > first["lesson"]
+    assert refusal.value.data["countsRevision"] > first["countsRevision"]
 
 
 async def test_usage_the_gateway_did_not_give_is_not_made_up(editor: Editor, gateway: Gateway) -> None:

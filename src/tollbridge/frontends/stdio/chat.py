@@ -102,8 +102,7 @@ class ChatHandler:
             cache=wire.CacheInfo.of(result.cache),
             first_seconds=result.first,
             seconds=result.duration,
-            # `lesson` is an older name for the estimator's revision. Lessons of `compat` are something else.
-            lesson=self._engine.estimator.revision,
+            counts_revision=self._engine.estimator.revision,
         )
 
     def _show(

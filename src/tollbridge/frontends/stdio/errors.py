@@ -91,7 +91,7 @@ def encode_exception(
 
         message, facts = encode_error(error, VSCODE_ADVICE if client_id == "vscode" else ADVICE)
         if revision is not None:
-            facts["lesson"] = revision
+            facts["countsRevision"] = revision
         return Fault(CODES.get(type(error), TURN_FAILED), message, facts)
     if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):
         return Fault(jsonrpc.INVALID_PARAMS, f"Invalid parameters: {error}.", {"kind": "invalid_request"})

@@ -188,7 +188,7 @@ class ChatResult(WireStruct, frozen=True, kw_only=True):
     first_seconds: float | None = None
     seconds: float
     # Changes when texts that were counted before may now have other counts.
-    lesson: int
+    counts_revision: int
 
 
 class ProgressParams(WireStruct, frozen=True):
