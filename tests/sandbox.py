@@ -12,6 +12,6 @@ atexit.register(shutil.rmtree, DIRECTORY, ignore_errors=True)
 ENVIRONMENT = {
     "XDG_CONFIG_HOME": f"{DIRECTORY}/config",
     "TOLLBRIDGE_DATA_DIR": f"{DIRECTORY}/data",
-    "TOLLBRIDGE_CATALOGUE_DIR": f"{DIRECTORY}/catalogue",
+    "TOLLBRIDGE_CATALOG_DIR": f"{DIRECTORY}/catalog",
     "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
 }

@@ -46,7 +46,7 @@ RECORDING = Path(__file__).parent / "recordings" / "openresponses" / "llamacpp.t
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "catalogue"))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOG_DIR", str(tmp_path / "catalog"))
     return tmp_path
 
 

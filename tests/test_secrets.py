@@ -124,7 +124,7 @@ class Machine:
                 "XDG_DATA_HOME": str(folder / "share"),
                 "TOLLBRIDGE_CONFIG": str(folder / "config.toml"),
                 "TOLLBRIDGE_DATA_DIR": str(folder / "data"),
-                "TOLLBRIDGE_CATALOGUE_DIR": str(folder / "catalogue"),
+                "TOLLBRIDGE_CATALOG_DIR": str(folder / "catalog"),
                 "PYTHON_KEYRING_BACKEND": "tests.cli.file_keyring.FileKeyring",
                 "TEST_KEYRING": str(folder / "the-keyring-itself"),
                 "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),

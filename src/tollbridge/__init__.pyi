@@ -58,6 +58,8 @@ from tollbridge.types.errors import NotPermitted as NotPermitted
 from tollbridge.types.errors import Overloaded as Overloaded
 from tollbridge.types.errors import RateLimited as RateLimited
 from tollbridge.types.errors import ServerFailed as ServerFailed
+from tollbridge.config.errors import SettingsUnusable as SettingsUnusable
+from tollbridge.storage.store import StoreUnusable as StoreUnusable
 from tollbridge.types.errors import StreamError as StreamError
 from tollbridge.types.errors import TimedOut as TimedOut
 

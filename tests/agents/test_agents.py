@@ -58,7 +58,7 @@ async def test_an_agent_completes_a_task(
     agent: Agent, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOG_DIR", str(tmp_path / "data"))
     workspace, home = tmp_path / "workspace", tmp_path / "home"
     workspace.mkdir()
     home.mkdir()
@@ -101,7 +101,7 @@ async def test_an_agent_gets_an_answer_of_a_real_model(
     agent: Agent, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOG_DIR", str(tmp_path / "data"))
     workspace, home = tmp_path / "workspace", tmp_path / "home"
     workspace.mkdir()
     home.mkdir()

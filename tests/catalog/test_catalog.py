@@ -231,7 +231,7 @@ async def test_a_list_without_an_account_is_kept_in_memory_only(
 async def test_cached_lists_are_private_and_existing_ones_become_private(
     server: Server, client: OpenResponsesClient, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "tollbridge" / "catalogue"
+    folder = tmp_path / "tollbridge" / "catalog"
     await Catalog(folder).models(client)
     (file,) = folder.iterdir()
     assert (file.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)

@@ -395,7 +395,7 @@ async def test_a_locked_database_does_not_delay_the_answer(tmp_path: Path) -> No
 
 
 async def test_a_prompt_over_the_context_limit_is_sent_with_a_warning(tmp_path: Path) -> None:
-    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "lists")}
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOG_DIR": str(tmp_path / "lists")}
     async with Gateway() as gateway:
         await tollbridge("models", "--base-url", gateway.url, env=env)
         where = ("--base-url", gateway.url, "--model", "tollbridge/plain")

@@ -34,7 +34,7 @@ async def test_a_shell_completes_commands_options_and_models(shell: str, tmp_pat
         pytest.skip(f"{shell} is not installed (Debian: apt install {shell})")
     (tmp_path / "tollbridge").write_text(f'#!/bin/sh\nexec {sys.executable} -m tollbridge "$@"\n')
     (tmp_path / "tollbridge").chmod(0o755)
-    env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "lists"), "HOME": str(tmp_path), "PS1": "$ "}
+    env = {"TOLLBRIDGE_CATALOG_DIR": str(tmp_path / "lists"), "HOME": str(tmp_path), "PS1": "$ "}
     async with Gateway() as gateway:
         await tollbridge("models", "--base-url", gateway.url, env=env)
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}

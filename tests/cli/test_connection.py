@@ -58,7 +58,7 @@ async def test_a_server_is_recognised_by_its_model_list(tmp_path: Path) -> None:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         where = ("--base-url", f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
-        env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path)}
+        env = {"TOLLBRIDGE_CATALOG_DIR": str(tmp_path)}
         ask = ("ask", "--model", "m", "--system", "Be brief.", "hello", *where)
         assert (await tollbridge(*ask, env=env)).code == 0
         assert (await tollbridge("models", *where, env=env)).code == 0

@@ -147,7 +147,7 @@ async def test_two_accounts_at_one_gateway_see_their_own_models(tmp_path: Path) 
 
 
 async def test_the_cached_list_is_shown_if_the_gateway_is_unreachable(tmp_path: Path) -> None:
-    env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path)}
+    env = {"TOLLBRIDGE_CATALOG_DIR": str(tmp_path)}
     async with Gateway() as gateway:
         assert await ids(gateway, **env) == ["demo", "plain"]
     result = await tollbridge("models", "--refresh", "--base-url", gateway.url, env=env)

@@ -83,7 +83,7 @@ async def test_usage_fits_the_terminal_without_split_words(columns: int, tmp_pat
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
 async def test_models_and_settings_fit_the_terminal(columns: int, tmp_path: Path) -> None:
-    env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": str(columns)}
+    env = {"TOLLBRIDGE_CATALOG_DIR": str(tmp_path), "COLUMNS": str(columns)}
     async with Gateway() as gateway:
         listed = (await tollbridge("models", "--base-url", gateway.url, env=env)).out
     settings, _, _file = (await tollbridge("config", env=env)).out.partition("\n\n")
@@ -96,7 +96,7 @@ async def test_models_and_settings_fit_the_terminal(columns: int, tmp_path: Path
 
 
 async def test_without_a_terminal_nothing_is_wrapped(tmp_path: Path) -> None:
-    env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": ""}
+    env = {"TOLLBRIDGE_CATALOG_DIR": str(tmp_path), "COLUMNS": ""}
     async with Gateway() as gateway:
         listed = (await tollbridge("models", "--base-url", gateway.url, env=env)).out
     header, *lines = listed.splitlines()

@@ -67,7 +67,7 @@ def test_how_each_event_is_shown(event: Event, out: str, side: str) -> None:
 async def test_model_facts_are_read_once_per_turn(
     recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "lists"))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOG_DIR", str(tmp_path / "lists"))
     lists, profiles = list[str](), list[str]()
 
     class Watched(CatalogCache):

@@ -29,7 +29,7 @@ from tollbridge.types.events import Usage
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    return {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": "200"}
+    return {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOG_DIR": str(tmp_path), "COLUMNS": "200"}
 
 
 def put(tmp_path: Path, *rows: UsageRow) -> None:
@@ -42,7 +42,7 @@ def at(day: str, model: str = "m", usage: Usage = Usage(100, 10, 110, 50), **fie
 
 
 async def test_the_editors_requests_are_priced(tmp_path: Path) -> None:
-    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "lists")}
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOG_DIR": str(tmp_path / "lists")}
     async with Gateway(api_key="k") as gateway, Editor(env=env) as editor:
         await editor.initialize()
         account = {"baseUrl": gateway.url, "apiKey": "k", "id": "a-1"}
@@ -72,7 +72,7 @@ async def test_the_editors_requests_are_priced(tmp_path: Path) -> None:
 
 
 async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
-    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": "140"}
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOG_DIR": str(tmp_path), "COLUMNS": "140"}
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         await tollbridge("models", *where[:2], env=env)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.tokens.records import HitRates, percentile, summarise
+from tollbridge.tokens.records import HitRates, percentile, summarize
 
 # Model, method, estimate without learning, estimate, reported tokens, why the report was refused.
 OUTCOMES = [
@@ -17,7 +17,7 @@ OUTCOMES = [
 
 
 def test_there_is_one_summary_per_model_and_the_most_used_model_is_first() -> None:
-    claude, gpt = summarise(OUTCOMES)
+    claude, gpt = summarize(OUTCOMES)
     assert (claude.model, claude.requests, claude.exact, claude.hits) == ("claude", 4, 1, 3)
     assert claude.median == pytest.approx(0.01)
     assert claude.p95 == pytest.approx(0.10)
@@ -29,7 +29,7 @@ def test_there_is_one_summary_per_model_and_the_most_used_model_is_first() -> No
 
 
 def test_openings_later_turns_and_repeats_are_apart() -> None:
-    (claude, gpt) = summarise(OUTCOMES)
+    (claude, gpt) = summarize(OUTCOMES)
     assert (claude.openings.requests, claude.later.requests) == (1, 3)
     assert claude.openings.worst_under == pytest.approx(-0.10)
     assert claude.later.median == pytest.approx(0.01)
@@ -39,7 +39,7 @@ def test_openings_later_turns_and_repeats_are_apart() -> None:
 
 def test_refused_reports_are_counted_by_reason_and_do_not_count_as_errors() -> None:
     refused = [("claude", "hybrid", 80, 100, 2, "partial"), ("claude", "hybrid", 80, 100, 3, "partial")]
-    (claude, _) = summarise([*OUTCOMES, *refused, ("claude", "hybrid", 1, 50, 900, "implausible")])
+    (claude, _) = summarize([*OUTCOMES, *refused, ("claude", "hybrid", 1, 50, 900, "implausible")])
     assert claude.refused == {"partial": 2, "implausible": 1}
     assert claude.requests == 4
     assert claude.p95 == pytest.approx(0.10)
@@ -49,12 +49,12 @@ def test_refused_reports_are_counted_by_reason_and_do_not_count_as_errors() -> N
 
 
 def test_a_model_of_which_every_report_was_refused_is_shown() -> None:
-    (summary,) = summarise([("claude", "estimated", 80, 100, 2, "implausible")])
+    (summary,) = summarize([("claude", "estimated", 80, 100, 2, "implausible")])
     assert (summary.requests, summary.median, summary.refused) == (0, 0.0, {"implausible": 1})
 
 
 def test_without_outcomes_there_are_no_summaries() -> None:
-    assert summarise([]) == []
+    assert summarize([]) == []
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.2, 1), (0.21, 2), (0.5, 3), (0.95, 5), (1.0, 5)])

@@ -14,7 +14,7 @@ from tollbridge.transport import files
 VARIABLES = {
     "TOLLBRIDGE_CONFIG": files.config_file,
     "TOLLBRIDGE_CACHE_DIR": files.cache_folder,
-    "TOLLBRIDGE_CATALOGUE_DIR": files.catalog_folder,
+    "TOLLBRIDGE_CATALOG_DIR": files.catalog_folder,
     "TOLLBRIDGE_DATA_DIR": files.data_folder,
 }
 

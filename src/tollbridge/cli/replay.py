@@ -62,7 +62,7 @@ def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) ->
     """Replay recordings with the current version.
 
     Recordings made with --record (.jsonl) are shown as a timeline. Raw responses (.sse, .json, ...) are
-    summarised; if a .headers file with the same name exists, it provides the status and the headers.
+    summarized; if a .headers file with the same name exists, it provides the status and the headers.
 
     Exits with 1 if a file cannot be replayed, or if --diff finds a difference.
     """

@@ -70,7 +70,7 @@ class ModelSettings(SettingsTable, frozen=True, kw_only=True):
     """Settings for the models that match a pattern.
 
     Attributes:
-        context_size: The longest prompt that editors should send, in tokens; they summarise a conversation
+        context_size: The longest prompt that editors should send, in tokens; they summarize a conversation
             before it gets longer. By default, the context window less room for an answer.
         parameters: Default request fields (`temperature`, `reasoning_effort`, `service_tier`…), used unless
             the editor sets them.

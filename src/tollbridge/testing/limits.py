@@ -13,7 +13,7 @@ class GatewayLimits(msgspec.Struct, frozen=True):
         requests: The received requests that tests can inspect, and the events that wait to be read.
         answers: The answers whose usage is counted; a load test sends tens of thousands.
         responses: The stored conversations that a request can continue.
-        reasoning: The reasoning items, and the calls, that a strict gateway recognises when they come back.
+        reasoning: The reasoning items, and the calls, that a strict gateway recognizes when they come back.
             Older ones are no longer accepted.
         prefixes: The prompt prefixes in the simulated prompt cache.
         searched_text: The characters of a request that is searched for words. A long text contains every

@@ -30,7 +30,7 @@ class BugFix:
     """Fixes a bug as an agent does: reads the file, edits it, runs its examples and checks their output.
 
     The bug is a line with a comment `# should be: …`; the examples are those in the file's docstrings. Tools
-    are recognised by their parameters, so that every editor and agent can run it. The last user message
+    are recognized by their parameters, so that every editor and agent can run it. The last user message
     names the file.
     """
 

@@ -49,7 +49,7 @@ _SHARED_FIELDS = frozenset(
         *("safety_identifier", "top_logprobs", "user"),
     }
 )
-# The error types of the AI SDK's protocol, by status. Its client recognises errors by them.
+# The error types of the AI SDK's protocol, by status. Its client recognizes errors by them.
 _AI_SDK_ERRORS = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -78,7 +78,7 @@ from tollbridge.tokens.records import (
     UsageFilter,
     Verdict,
     prompt_tokens,
-    summarise,
+    summarize,
 )
 from tollbridge.tokens.tokenizers import LruCache, family_of
 from tollbridge.tokens.weights import WeightStore
@@ -184,7 +184,7 @@ class Ledger:
         return self._hit_rates
 
     def accuracy(self) -> list[Accuracy]:
-        return summarise(self._store.outcomes())
+        return summarize(self._store.outcomes())
 
     def prepare_text(self, model: str, text: str) -> Features:
         """Return the features of a text, and cache them. Thread-safe, unlike most methods."""

@@ -78,7 +78,7 @@ def toolset_fingerprint(request: ChatRequest) -> bytes:
 
 
 def answer_fingerprint(model: str, parts: Iterable[Part]) -> bytes:
-    """Return the fingerprint of an answer, by which it is recognised when it comes back as history.
+    """Return the fingerprint of an answer, by which it is recognized when it comes back as history.
 
     It covers only text and tool calls: an editor can split the text differently, strip whitespace at its
     ends, and drop the reasoning.

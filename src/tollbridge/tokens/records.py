@@ -2,7 +2,7 @@
 
 `LedgerStore` is the interface of the storage; `MemoryStore` implements it in memory, and the topic `tokens`
 of a `tollbridge.storage.store.Store` in a database. `UsageFilter` judges reported usage: is a number the
-size of the prompt, a part of it, or wrong? `summarise` and `HitRates` compare recorded estimates with the
+size of the prompt, a part of it, or wrong? `summarize` and `HitRates` compare recorded estimates with the
 reported token counts.
 """
 
@@ -136,7 +136,7 @@ def _trim(entries: dict[Any, Any], limit: int) -> None:
 #
 # Gateways report zeros, sums over several steps, and wrong numbers. Some report only a part of the prompt:
 # only the tokens that were not read from a cache, or not those that were written to it. Some servers cut a
-# prompt that is too long, or clear old tool results from it. `UsageFilter` recognises each by its pattern.
+# prompt that is too long, or clear old tool results from it. `UsageFilter` recognizes each by its pattern.
 
 # A report is plausible if it is within these bounds, as shares of the estimate.
 USUAL_BOUNDS = (0.6, 1.6)
@@ -383,7 +383,7 @@ class ErrorSummary(msgspec.Struct, frozen=True):
 class Accuracy(msgspec.Struct, frozen=True):
     """The errors of one model's estimates, relative to the reported tokens. Negative means too low.
 
-    The errors of all requests mix three kinds, which are therefore also summarised apart.
+    The errors of all requests mix three kinds, which are therefore also summarized apart.
 
     Attributes:
         model: The model.
@@ -438,7 +438,7 @@ def median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def summarise(outcomes: Iterable[Outcome], recent: int = 60) -> list[Accuracy]:
+def summarize(outcomes: Iterable[Outcome], recent: int = 60) -> list[Accuracy]:
     """Summarise the errors by model, the most used model first.
 
     `outcomes` begin with the oldest. Each summary includes the latest `recent` errors.

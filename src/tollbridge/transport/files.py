@@ -31,8 +31,8 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def catalog_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for cached model lists: `TOLLBRIDGE_CATALOGUE_DIR`, or `catalogue` in the cache."""
-    return _path_from(environment, "TOLLBRIDGE_CATALOGUE_DIR") or cache_folder(environment) / "catalogue"
+    """Return the folder for cached model lists: `TOLLBRIDGE_CATALOG_DIR`, or `catalog` in the cache."""
+    return _path_from(environment, "TOLLBRIDGE_CATALOG_DIR") or cache_folder(environment) / "catalog"
 
 
 def data_folder(environment: Mapping[str, str] = os.environ) -> Path:

@@ -38,7 +38,7 @@ class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call", repr_omit_defau
     """A model's tool call.
 
     `input` is the JSON value of the arguments, usually an object. `metadata` is opaque, as in `ThinkingPart`:
-    the model needs it to recognise its own call.
+    the model needs it to recognize its own call.
     """
 
     call_id: str

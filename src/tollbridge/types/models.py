@@ -73,12 +73,12 @@ def _split_creator(model_id: str) -> tuple[str | None, str]:
 # Used if a server reports only the name of a model. Small enough for the models that people run locally.
 DEFAULT_WINDOW = 32_768
 # Tokens of the window that are kept free for an answer: the length that VS Code assumes. Editors fill nine
-# tenths of the rest before they summarise a conversation, so much longer answers fit too.
+# tenths of the rest before they summarize a conversation, so much longer answers fit too.
 OUTPUT_RESERVE = 8_192
 # The largest share of a small window that is kept free, and that the user can ask to keep free. In a small
 # window the error of the first estimate needs room too.
 MAX_RESERVE_SHARE, MAX_CHOSEN_RESERVE_SHARE = 1 / 4, 1 / 2
-# Sizes that are offered for the context of a model with a larger window: conversations that are summarised
+# Sizes that are offered for the context of a model with a larger window: conversations that are summarized
 # earlier cost less, and some providers charge more per token from 200,000 on.
 CONTEXT_SIZES = (64_000, 128_000, 200_000, 400_000, 1_000_000)
 # The efforts of a reasoning model whose gateway lists none.

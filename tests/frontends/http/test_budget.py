@@ -33,7 +33,7 @@ async def server(
 ) -> AsyncIterator[LocalServer]:
     """A server in front of a gateway of each protocol, with a budget of one cent: 2,500 output tokens."""
     monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOG_DIR", str(tmp_path))
     backend: Backend = request.param
     async with (
         Gateway() as gateway,
@@ -90,7 +90,7 @@ async def test_an_answer_without_a_limit_is_limited_to_what_the_budget_allows(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOG_DIR", str(tmp_path))
     budgets = BudgetSettings(day=Decimal("0.01"))
     async with Gateway() as gateway, local_server(gateway.url, backend, budgets=budgets) as server:
         url, body = f"{server.url}/v1/responses", {"model": MODEL, "input": "long 3000"}
@@ -105,7 +105,7 @@ async def test_an_answer_without_a_limit_is_limited_to_what_the_budget_allows(
 
 async def test_a_forwarded_request_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOG_DIR", str(tmp_path))
     budgets = BudgetSettings(day=Decimal(1))
     async with Gateway() as gateway, local_server(gateway.url, budgets=budgets) as server:
         body = b'{"model": "tollbridge/demo",  "input": "Hello", "max_output_tokens": 400}'

@@ -100,7 +100,8 @@ def test_what_a_turns_result_may_leave_out_is_marked() -> None:
 
 
 def test_a_result_of_which_nothing_is_known_leaves_it_out() -> None:
-    assert msgspec.to_builtins(wire.ChatResult(seconds=0.5, counts_revision=1)) == {"seconds": 0.5, "countsRevision": 1}
+    result = wire.ChatResult(seconds=0.5, counts_revision=1)
+    assert msgspec.to_builtins(result) == {"seconds": 0.5, "countsRevision": 1}
 
 
 def test_every_reason_an_answer_ends_for_is_documented() -> None:

@@ -34,7 +34,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {
         "TOLLBRIDGE_CONFIG": str(tmp_path / "config.toml"),
         "TOLLBRIDGE_DATA_DIR": str(tmp_path / "data"),
-        "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "catalogue"),
+        "TOLLBRIDGE_CATALOG_DIR": str(tmp_path / "catalog"),
     }
 
 

@@ -15,7 +15,8 @@ NOTHING = wire.Spending(0)
 
 def make_result(input_tokens: int, output_tokens: int, **fields: Any) -> wire.ChatResult:
     usage = wire.TokenUsage(input_tokens=input_tokens, output_tokens=output_tokens)
-    return wire.ChatResult(**{"usage": usage, "first_seconds": 0.412, "seconds": 3.2, "counts_revision": 1, **fields})
+    known = {"usage": usage, "first_seconds": 0.412, "seconds": 3.2, "counts_revision": 1}
+    return wire.ChatResult(**{**known, **fields})
 
 
 def show(

@@ -354,7 +354,9 @@ async def test_how_right_the_estimates_were_is_in_usage_and_status(editor: Edito
     assert (await editor.request("status"))["accuracy"] == [accuracy]
 
 
-async def test_a_turn_and_its_refusal_tell_the_revision_of_the_counts(editor: Editor, gateway: Gateway) -> None:
+async def test_a_turn_and_its_refusal_have_the_revision_of_the_counts(
+    editor: Editor, gateway: Gateway
+) -> None:
     _, first = await talk(editor, question(gateway, "one"))
     assert isinstance(first["countsRevision"], int)
     assert first["context"] == first["usage"]

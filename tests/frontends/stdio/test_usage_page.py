@@ -14,7 +14,7 @@ from tollbridge.testing.server import Gateway
 async def test_the_report_contains_the_turns_of_the_editor_and_is_sent_again_only_when_it_changed(
     tmp_path: Path,
 ) -> None:
-    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "lists")}
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOG_DIR": str(tmp_path / "lists")}
     message = {"role": 1, "content": [{"type": "text", "value": "hello"}]}
     async with Gateway() as gateway, Editor(env=env) as editor:
         await editor.initialize()

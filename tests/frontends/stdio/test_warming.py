@@ -25,7 +25,7 @@ async def test_listing_models_loads_the_vocabularies_of_those_used_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOG_DIR", str(tmp_path))
     monkeypatch.setattr(tokenizers, "_loaded", {})
 
     async def models(_: web.Request) -> web.Response:

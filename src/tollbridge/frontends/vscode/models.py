@@ -148,7 +148,7 @@ def _encode_efforts(efforts: tuple[str, ...], default: str | None) -> wire.Choic
 
 
 def _encode_context_sizes(model: Model) -> wire.Choice | None:
-    """Return the schema of the context size: the longest prompt, after which VS Code summarises the chat."""
+    """Return the schema of the context size: the longest prompt, after which VS Code summarizes the chat."""
     sizes = model.context_sizes
     if not sizes:
         return None

@@ -72,7 +72,7 @@ def find_status(error: BridgeError) -> tuple[int, str]:
 def encode_error(error: BridgeError) -> Json:
     """Return the body of an error response, which is also the event that ends a stream.
 
-    A prompt that is too long is reported in Anthropic's words: callers recognise it by them, and shorten the
+    A prompt that is too long is reported in Anthropic's words: callers recognize it by them, and shorten the
     conversation.
     """
     message = error.message
