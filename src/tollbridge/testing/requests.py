@@ -28,8 +28,6 @@ from tollbridge.types.media import image_size, split_data_url
 Item = dict[str, Any]
 
 
-# --- Counting tokens ---
-
 _TOKEN = re.compile(r" ?\w{1,6}| ?[^\w\s]|\s+")
 ITEM_OVERHEAD = 4  # tokens of every item, tool and the instructions in addition to their text
 # Tokens of an image of unknown size, of one with low detail, and of the largest images.
@@ -104,26 +102,17 @@ def count_units(units: Iterable[Unit]) -> int:
 
 
 class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a gateway counts and limits prompts.
-
-    Attributes:
-        count_text: Counts the tokens of a text in a prompt.
-        window: The context window of every model; by default, each has its own.
-        shared: As at Anthropic, prompt and output limit share the window; without a limit, the model's
-            maximum counts.
-    """
+    """How a gateway counts and limits prompts."""
 
     count_text: CountText = count_text
-    window: int | None = None
+    window: int | None = None  # the context window of every model; by default, each has its own
+    # As at Anthropic, prompt and output limit share the window; without a limit, the model's maximum counts.
     shared: bool = False
 
 
 def make_units(items: Sequence[Mapping[str, Any]], count: CountText = count_text) -> list[Unit]:
     """Return what the model sees of the items, with their tokens."""
     return [(encode_visible(item), count_item(item, count)) for item in items]
-
-
-# --- Stored responses ---
 
 
 class ResponseStore:
@@ -156,27 +145,15 @@ class ResponseStore:
         self._conversations.pop(response_id, None)
 
 
-# --- Accepted requests ---
-
-
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid request for a response.
-
-    Attributes:
-        id: The id of the response.
-        created_at: The time of the response, in seconds since 1970.
-        model: The entry of the model list.
-        items: The whole conversation, including that of `previous_response_id`.
-        input_tokens: The tokens of the prompt.
-        cache: What the prompt cache did for the prompt.
-    """
+    """A valid request for a response, whose id and time are those of the response."""
 
     id: str = msgspec.field(default_factory=lambda: new_id("resp"))
     created_at: int = msgspec.field(default_factory=lambda: int(time.time()))
     body: CreateBody
-    model: Mapping[str, Any]
+    model: Mapping[str, Any]  # the entry of the model list
     tools: tuple[FunctionTool, ...] = ()
-    items: tuple[Item, ...]
+    items: tuple[Item, ...]  # the whole conversation, including that of `previous_response_id`
     input_tokens: int
     cache: CacheUse = CacheUse()
 

@@ -94,20 +94,13 @@ class ReceivedRequest:
 
 
 class RequestLog:
-    """The newest requests, in the order in which they were received.
-
-    Attributes:
-        requests: All of them.
-        new_requests: Those that no test has waited for yet.
-        disconnect_times: When clients disconnected, as long as no test has waited for it.
-        closed: Whether the server stops. Clients that lose their connection then did not disconnect.
-    """
+    """The newest requests, in the order in which they were received. The queues are what tests wait for."""
 
     def __init__(self) -> None:
         self.requests: deque[ReceivedRequest] = deque(maxlen=LIMITS.requests)
         self.new_requests: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
         self.disconnect_times: asyncio.Queue[float] = asyncio.Queue()
-        self.closed = False
+        self.closed = False  # the server stops: clients that lose their connection now did not disconnect
 
     def add(self, received: ReceivedRequest) -> None:
         self.requests.append(received)
@@ -123,16 +116,9 @@ class RequestLog:
 
 
 class CountedAnswer(msgspec.Struct):
-    """An answer that the gateway began, and the usage that it has reported for it.
+    """An answer that the gateway began, and the usage in the last event that was sent with one."""
 
-    Attributes:
-        bearer: The API key of the request.
-        response_id: The id of the response.
-        usage: The usage in the last event that was sent with one; `None` if the answer ended before, or has
-            none.
-    """
-
-    bearer: str | None
+    bearer: str | None  # the API key of the request
     response_id: str
     usage: Usage | None = None
 

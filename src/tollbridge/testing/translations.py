@@ -82,7 +82,7 @@ async def send_answer(
             done=scenario.framing.done and done,
         )
         chunks = scenario.chunks(make_chunks(_convert_steps(steps, encoder), framing))
-        return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
+        return await send_chunks(request, chunks)
 
     def make_body(_: object) -> Json | None:
         try:
