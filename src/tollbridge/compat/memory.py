@@ -16,7 +16,7 @@ from tollbridge.compat.lessons import (
     describe_lesson,
     is_contradicted,
 )
-from tollbridge.compat.repairs import REFUSED_LIMIT
+from tollbridge.compat.rules import REFUSED_LIMIT
 from tollbridge.storage.limits import LIMITS
 from tollbridge.storage.store import LessonStore, StoreUnusable
 from tollbridge.storage.worker import Pending, wait_for_write
