@@ -164,12 +164,9 @@ def accept_request(
     cache: PromptCache | None = None,
     prompts: PromptSettings = PromptSettings(),  # noqa: B008 (frozen)
 ) -> AcceptedRequest:
-    """Validate a body against the model and the stored responses.
+    """Validate a body against the model and the stored responses, and reject it if it is invalid.
 
     If there is a prompt cache, the prompt is looked up there and then added.
-
-    Raises:
-        RequestRejected: The request is invalid.
     """
     model = find_language_model(body.model)
     tools = validation.read_tools(body.tools)

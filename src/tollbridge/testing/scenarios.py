@@ -296,11 +296,7 @@ VALID: frozenset[str] = frozenset(_ANSWERS) - {"image", "reasoning-text"}
 
 
 def find_scenario(name: str) -> Scenario:
-    """Return the scenario with this name.
-
-    Raises:
-        RequestRejected: There is none.
-    """
+    """Return the scenario with this name. An unknown name is rejected."""
     scenario = SCENARIOS.get(name)
     if scenario is None:
         reject("unknown_scenario", unknown_scenario_message(name), "scenario")

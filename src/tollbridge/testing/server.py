@@ -9,7 +9,6 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -111,10 +110,16 @@ class Gateway:
     ) -> None:
         if scenario not in SCENARIOS:
             raise RequestError(unknown_scenario_message(scenario))
-        self._host, self._port = host, port
+        self._host, self.port = host, port
         self._service = Service(
             scenario, api_key, settings, model, strict=strict, cache=cache, prompts=prompts
         )
+        # The newest requests, in the order in which they were received.
+        self.requests: Sequence[ReceivedRequest] = self._service.log.requests
+        # The answers that the gateway began, with the usage that it reported for each.
+        self.counted: Sequence[CountedAnswer] = self._service.counted
+        # The simulated prompt cache: its clock can be moved, and its provider switched.
+        self.cache: PromptCache = self._service.cache
         self._reply = reply
         self._reject = reject
         self._other_port: int | None = None  # the target of `redirect-elsewhere`
@@ -124,26 +129,7 @@ class Gateway:
     def url(self) -> str:
         """The base URL. It ends in `/v1`."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}/v1"
-
-    @property
-    def port(self) -> int:
-        return self._port
-
-    @property
-    def requests(self) -> Sequence[ReceivedRequest]:
-        """The newest requests, in the order in which they were received."""
-        return self._service.log.requests
-
-    @property
-    def counted(self) -> Sequence[CountedAnswer]:
-        """The answers that the gateway began, with the usage that it reported for each."""
-        return self._service.counted
-
-    @property
-    def cache(self) -> PromptCache:
-        """The simulated prompt cache: its clock can be moved, and its provider switched."""
-        return self._service.cache
+        return f"http://{host}:{self.port}/v1"
 
     async def wait_for_request(self, timeout: float = 5.0) -> ReceivedRequest:  # noqa: ASYNC109
         """Wait for the next request that this method has not returned yet.
@@ -187,12 +173,12 @@ class Gateway:
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         try:
-            self._port = await self._listen(self._port)
+            self.port = await self._listen(self.port)
         except OSError as error:
             await self.stop()
-            problem = f"Cannot listen on {self._host} port {self._port}: {error.strerror or error}."
+            problem = f"Cannot listen on {self._host} port {self.port}: {error.strerror or error}."
             if error.errno == errno.EADDRINUSE:
-                problem = f"Port {self._port} is already in use."
+                problem = f"Port {self.port} is already in use."
             raise RequestError(problem) from error
 
     async def _listen(self, port: int = 0) -> int:
@@ -213,9 +199,7 @@ class Gateway:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     @web.middleware

@@ -187,11 +187,7 @@ class Service:
         return is_first
 
     def accept(self, body: Mapping[str, Any], *stores: ResponseStore) -> AcceptedRequest:
-        """Validate a request for a response. Previous responses are in `stores` or in that of the server.
-
-        Raises:
-            RequestRejected: The request is invalid.
-        """
+        """Validate a request for a response. Previous responses are in `stores` or in that of the server."""
         if self._reasoning is not None:
             check_schema(body)
             check_rules(body.get("input"))

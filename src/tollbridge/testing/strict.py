@@ -44,9 +44,6 @@ def check_schema(body: Mapping[str, Any]) -> None:
 
     The shapes are those of the lenient reader. In addition, this function rejects null where a field may
     only be omitted, and the values that the shapes allow beyond the specification.
-
-    Raises:
-        RequestRejected: The body does not match. The error's `param` is the exact path.
     """
     body = _with_whole_numbers(body)
     output_format, body = _pop_output_format(body)
@@ -152,9 +149,6 @@ def check_rules(value: str | Sequence[Item] | None) -> None:
     * Reasoning is followed by a message of the assistant or a function call.
 
     The value is the `input` of a request that `check_schema` accepts.
-
-    Raises:
-        RequestRejected: A rule is broken.
     """
     items = [{"type": "message", "role": "user", "content": value}] if isinstance(value, str) else value or []
     if not any(item.get("role") == "user" for item in items):
@@ -270,12 +264,7 @@ class ReasoningRegistry:
                 _put(self._calls, item["call_id"], reasoning)
 
     def check(self, model: str, items: Sequence[Item]) -> None:
-        """Check the reasoning in a conversation.
-
-        Raises:
-            RequestRejected: Reasoning was changed or belongs to another model, or a call is sent without
-                the reasoning that preceded it.
-        """
+        """Reject reasoning that was changed or belongs to another model, and a call without its reasoning."""
         latest: Item | None = None
         for index, item in enumerate(items):
             match item["type"]:

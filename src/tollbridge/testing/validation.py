@@ -1,4 +1,4 @@
-"""Validate requests, and reject invalid ones with an error that names the field.
+"""Validate requests, and reject invalid ones: `RequestRejected` is raised with the name of the field.
 
 Reading is lenient: null is the same as an omitted field, unknown fields are ignored, and values that
 gateways accept beyond the specification are allowed. `strict` has the checks of a strict gateway.
@@ -32,11 +32,7 @@ _MISSING_FIELD = re.compile(r"missing required field `(\w+)`")
 
 
 def read_json(data: bytes | str) -> dict[str, Any]:
-    """Decode a request body that must be a JSON object.
-
-    Raises:
-        RequestRejected: The body is not JSON, or not an object.
-    """
+    """Decode a request body that must be a JSON object."""
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -50,9 +46,6 @@ def read_shape(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Sh
     """Convert a JSON object to a struct.
 
     `param` is the path of the object in the request, used in errors. It is empty for the body itself.
-
-    Raises:
-        RequestRejected: The object does not match. The error's `param` is the path of the invalid field.
     """
     try:
         return msgspec.convert(value, shape)
@@ -123,12 +116,9 @@ def _check_image(url: str | None, param: str) -> None:
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:
-    """Return the function tools of a request.
+    """Return the function tools of a request, which must have different names.
 
     Tools of other types are ignored: agents declare many types by default, and gateways pass them on.
-
-    Raises:
-        RequestRejected: A function tool is invalid, or two have the same name.
     """
     functions: list[FunctionTool] = []
     for index, tool in enumerate(tools or ()):
@@ -175,12 +165,9 @@ def check_output_format(body: CreateBody) -> None:
 
 
 def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
-    """Check that every function call has exactly one output, and that the output follows the call.
+    """Check that there are items, that every call has exactly one output, and that it follows the call.
 
     The names are the source of each item, such as `input[0]`; used in errors.
-
-    Raises:
-        RequestRejected: The conversation is empty, or calls and outputs do not match.
     """
     if not items:
         problem = "input is missing or empty. Send a string or at least one item."
