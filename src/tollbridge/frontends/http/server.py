@@ -94,10 +94,8 @@ def create_app(
         return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
 
     async def models(request: web.Request) -> web.StreamResponse:
-        return await service.models(find_caller(request.path, request.headers))
-
-    async def model(request: web.Request) -> web.StreamResponse:
-        return await service.model(request.match_info["name"], find_caller(request.path, request.headers))
+        caller = find_caller(request.path, request.headers)
+        return await service.models(caller, request.match_info.get("name"))
 
     app = web.Application(middlewares=[middleware], client_max_size=LIMITS.body_bytes)
     app.router.add_get("/health", health)
@@ -107,7 +105,7 @@ def create_app(
         return app
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
-        app.router.add_get(f"{prefix}/models/{{name:.+}}", model)
+        app.router.add_get(f"{prefix}/models/{{name:.+}}", models)
         for caller in list_callers():
             app.router.add_post(prefix + caller.path, partial(service.answer, protocol=caller))
             if caller.count_path is not None:

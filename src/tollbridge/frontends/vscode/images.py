@@ -28,7 +28,6 @@ from tollbridge.types.messages import DataPart, Part
 SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
 _START = "![Image]("
-# The path has no parentheses: `_write_link` quotes them.
 _LINK = re.compile(r"!\[Image\]\(file://[^()!\s]*/(image-[0-9a-f]{16}\.(?:png|jpg|gif|webp))\)")
 _EMBEDDED = re.compile(r"!\[Image\]\(data:image/[a-z]{1,9};base64,[A-Za-z0-9+/=]*\)")
 
@@ -56,7 +55,9 @@ class ImageWriter:
         path = save_image(self._folder, data)
         if path is None:
             return ""
-        image = self._embed_image(data) if self._embed else _write_link(path)
+        # The path is quoted, so that it has no parentheses: see `_LINK`.
+        link = f"{_START}file://{quote('/' + path.as_posix().removeprefix('/'))})"
+        image = self._embed_image(data) if self._embed else link
         return "\n\n".join(("", *filter(None, (image, f"`{path}`")), ""))
 
     def _embed_image(self, data: bytes) -> str:
@@ -120,10 +121,6 @@ def shrink_png(data: bytes, size: int) -> bytes | None:
             if len(preview) <= size:
                 return preview
     return None
-
-
-def _write_link(path: Path) -> str:
-    return f"{_START}file://{quote('/' + path.as_posix().removeprefix('/'))})"
 
 
 def _read_png(data: bytes) -> tuple[int, int, int, list[bytearray]]:
