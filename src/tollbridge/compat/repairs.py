@@ -45,17 +45,11 @@ _KNOWN_WORDS = frozenset(
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """How to send a rejected request again.
+    """How to send a rejected request again."""
 
-    Attributes:
-        learned: What the server accepts, if the hypotheses are right.
-        changes: A sentence for each change to the request.
-        hypotheses: What the error says about the server.
-    """
-
-    learned: LearnedQuirks
-    changes: tuple[str, ...]
-    hypotheses: tuple[Hypothesis, ...] = ()
+    learned: LearnedQuirks  # what the server accepts, if the hypotheses are right
+    changes: tuple[str, ...]  # a sentence for each change to the request
+    hypotheses: tuple[Hypothesis, ...] = ()  # what the error says about the server
 
 
 def find_repair(error: BridgeError, request: ChatRequest, learned: LearnedQuirks) -> Repair | None:
