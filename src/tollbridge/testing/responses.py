@@ -72,20 +72,14 @@ class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return sum(count_block(block) for block in self.blocks if isinstance(block, Think))
 
 
-def get_block_text(block: Block) -> str:
-    match block:
-        case Call():
-            return block.arguments
-        case Draw():
-            return ""
-        case _:
-            return block.text
-
-
 def count_block(block: Block) -> int:
-    if isinstance(block, Draw):
-        return IMAGE_TOKENS
-    return count_text(get_block_text(block)) + (count_text(block.name) if isinstance(block, Call) else 0)
+    match block:
+        case Draw():
+            return IMAGE_TOKENS
+        case Call():
+            return count_text(block.name) + count_text(block.arguments)
+        case _:
+            return count_text(block.text)
 
 
 def cut_answer(answer: ScriptedAnswer, limit: int, reason: str = "max_output_tokens") -> ScriptedAnswer:

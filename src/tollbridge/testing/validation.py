@@ -7,7 +7,7 @@ gateways accept beyond the specification are allowed. `strict` has the checks of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -58,6 +58,17 @@ def read_shape(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Sh
         reject("invalid_value", f"{field or 'The body'}: {problem}.", field)
 
 
+def read_type(
+    value: Mapping[str, Any], allowed: Collection[str], param: str, code: str = "invalid_value"
+) -> str:
+    """Return the type of an object, which must be one of those that are allowed."""
+    kind = value.get("type")
+    if not isinstance(kind, str) or kind not in allowed:
+        problem = f"{param}.type is {show_value(kind)}. Valid types: {', '.join(sorted(allowed))}."
+        reject(code, problem, f"{param}.type")
+    return kind
+
+
 def read_input(value: str | Sequence[Mapping[str, Any]] | None) -> list[Item]:
     """Return the items of `input`, each validated and with an explicit `type`.
 
@@ -72,16 +83,10 @@ def read_input(value: str | Sequence[Mapping[str, Any]] | None) -> list[Item]:
 
 def _read_item(item: Mapping[str, Any], param: str) -> Item:
     # The specification requires a type for messages; OpenAI's clients omit it.
-    kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
-    shape = ITEMS.get(kind) if isinstance(kind, str) else None
-    if shape is None:
-        reject(
-            "unknown_item_type",
-            f"{param}.type is {show_value(kind)}. Valid types: {', '.join(ITEMS)}.",
-            f"{param}.type",
-        )
-    read_shape(item, shape, param)
-    typed_item: Item = {**item, "type": kind}
+    default = "message" if "role" in item else "item_reference" if "id" in item else None
+    typed_item: Item = {**item, "type": item.get("type") or default}
+    kind = read_type(typed_item, ITEMS, param, "unknown_item_type")
+    read_shape(item, ITEMS[kind], param)
     for field, allowed in content_fields(typed_item):
         if isinstance(item.get(field), list):
             _check_parts(item[field], allowed, f"{param}.{field}")
@@ -90,13 +95,8 @@ def _read_item(item: Mapping[str, Any], param: str) -> Item:
 
 def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], param: str) -> None:
     for index, part in enumerate(parts):
-        path, kind = f"{param}[{index}]", part.get("type")
-        if not isinstance(kind, str) or kind not in allowed:
-            reject(
-                "invalid_content_type",
-                f"{path}.type is {show_value(kind)}. Allowed here: {', '.join(sorted(allowed))}.",
-                f"{path}.type",
-            )
+        path = f"{param}[{index}]"
+        kind = read_type(part, allowed, path, "invalid_content_type")
         read_shape(part, CONTENT[kind], path)
         if kind == "input_image":
             _check_image(part.get("image_url"), f"{path}.image_url")

@@ -200,7 +200,7 @@ class Server:
             log("warning", f"{call.method}: {describe_fault(error, fault)}")
         return fault
 
-    def _load_handlers(self) -> Handlers:
+    async def _load_handlers(self) -> Handlers:
         """Load the engine. Runs in the event loop's thread, before the first request needs it."""
         from tollbridge.frontends.stdio.handlers import Handlers
         from tollbridge.transport.loading import declare_own_program
