@@ -7,7 +7,7 @@ steps of the stream (events, raw bytes, pauses, disconnects), and the chunks in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import cycle, zip_longest
+from itertools import cycle, groupby, zip_longest
 from typing import Any
 
 import msgspec
@@ -88,16 +88,11 @@ def split_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def join_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Join the bytes into as few chunks as possible."""
-    buffer = b""
-    for chunk in chunks:
-        if isinstance(chunk, bytes):
-            buffer += chunk
+    for is_bytes, group in groupby(chunks, lambda chunk: isinstance(chunk, bytes)):
+        if is_bytes:
+            yield b"".join(chunk for chunk in group if isinstance(chunk, bytes))
         else:
-            yield buffer
-            yield chunk
-            buffer = b""
-    if buffer:
-        yield buffer
+            yield from group
 
 
 def strip_last_newlines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:

@@ -34,13 +34,8 @@ ERROR_TYPES: dict[int, str] = {
 class RequestRejected(Exception):
     """Raised for a request that gets an error instead of a response.
 
-    Attributes:
-        status: The HTTP status.
-        code: The error code. Always a string, like `param`, because some clients do not show the message
-            if either is null.
-        message: The error message.
-        param: Path of the field that caused the error, or an empty string.
-        headers: Additional HTTP headers.
+    `param` is the path of the field that caused the error, or an empty string. It and the code are always
+    strings, because some clients do not show the message if either is null.
     """
 
     def __init__(

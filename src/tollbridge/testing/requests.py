@@ -59,12 +59,6 @@ def count_image(url: str | None, detail: str | None = None) -> int:
     return min(-(-width // 32) * -(-height // 32), _IMAGE_LIMIT)
 
 
-def count_content(content: str | Sequence[Mapping[str, Any]], count: CountText = count_text) -> int:
-    if isinstance(content, str):
-        return count(content)
-    return sum(_count_part(part, count) for part in content)
-
-
 def _count_part(part: Mapping[str, Any], count: CountText) -> int:
     if part["type"] == "input_image":
         return count_image(part.get("image_url"), part.get("detail"))
@@ -74,12 +68,13 @@ def _count_part(part: Mapping[str, Any], count: CountText) -> int:
     return count(part.get("text") or part.get("refusal") or part.get("video_url") or "")
 
 
-def count_item(item: Mapping[str, Any], count: CountText = count_text) -> int:
-    return ITEM_OVERHEAD + sum(
-        count_content(item[field], count)
-        for field in ("content", "output", "name", "arguments", "summary", "encrypted_content")
-        if item.get(field)
-    )
+def _count_item(item: Mapping[str, Any], count: CountText) -> int:
+    tokens = ITEM_OVERHEAD
+    for field in ("content", "output", "name", "arguments", "summary", "encrypted_content"):
+        value = item.get(field) or ()
+        parts = [{"type": "text", "text": value}] if isinstance(value, str) else value
+        tokens += sum(_count_part(part, count) for part in parts)
+    return tokens
 
 
 def make_preface(body: CreateBody, count: CountText = count_text) -> list[Unit]:
@@ -112,7 +107,7 @@ class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_units(items: Sequence[Mapping[str, Any]], count: CountText = count_text) -> list[Unit]:
     """Return what the model sees of the items, with their tokens."""
-    return [(encode_visible(item), count_item(item, count)) for item in items]
+    return [(encode_visible(item), _count_item(item, count)) for item in items]
 
 
 class ResponseStore:

@@ -45,10 +45,6 @@ _ERROR_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "body_to
 _logger = logging.getLogger("tollbridge.testing")
 
 
-# Returns the error for the decoded body of a request, or None to answer it.
-Reject = Callable[[Any], RequestRejected | None]
-
-
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["x-request-id"] = request[RECEIVED].id
     response.headers["Server"] = "tollbridge"
@@ -103,7 +99,7 @@ class Gateway:
         settings: FaultSettings | None = None,
         model: Model | None = None,
         reply: CannedReply | None = None,
-        reject: Reject | None = None,
+        reject: Callable[[Any], RequestRejected | None] | None = None,
         strict: bool = False,
         cache: CacheSettings | None = None,
         prompts: PromptSettings | None = None,
@@ -132,25 +128,12 @@ class Gateway:
         return f"http://{host}:{self.port}/v1"
 
     async def wait_for_request(self, timeout: float = 5.0) -> ReceivedRequest:  # noqa: ASYNC109
-        """Wait for the next request that this method has not returned yet.
-
-        It returns as soon as the headers are received.
-
-        Raises:
-            TimeoutError: There is none within `timeout` seconds.
-        """
+        """Wait for the headers of the next request that this method has not returned yet."""
         async with asyncio.timeout(timeout):
             return await self._service.log.new_requests.get()
 
     async def wait_for_disconnect(self, timeout: float = 5.0) -> float:  # noqa: ASYNC109
-        """Wait until a client disconnects before the end of its response.
-
-        Returns:
-            The time at which the server noticed it, by `time.monotonic()`.
-
-        Raises:
-            TimeoutError: No client disconnects within `timeout` seconds.
-        """
+        """Wait until a client disconnects before the end of its response, and return the monotonic time."""
         async with asyncio.timeout(timeout):
             return await self._service.log.disconnect_times.get()
 

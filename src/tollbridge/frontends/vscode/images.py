@@ -47,11 +47,7 @@ class ImageWriter:
         self._room = LIMITS.embedded_characters
 
     def write(self, data: bytes) -> str:
-        """Save an image and return a text with it and a link to its file; empty if it cannot be saved.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Save an image and return a text with it and a link to its file; see `save_image`."""
         path = save_image(self._folder, data)
         if path is None:
             return ""
@@ -124,11 +120,7 @@ def shrink_png(data: bytes, size: int) -> bytes | None:
 
 
 def _read_png(data: bytes) -> tuple[int, int, int, list[bytearray]]:
-    """Return the width, the height, the number of channels and the rows of pixels.
-
-    Raises:
-        ValueError: The image has another format, is incomplete or too large.
-    """
+    """Return the width, the height, the number of channels and the rows of pixels, or raise `ValueError`."""
     width, height, depth, colour, _, _, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
     channels = {0: 1, 2: 3, 4: 2, 6: 4}.get(colour)
     if channels is None or depth != 8 or interlaced:
