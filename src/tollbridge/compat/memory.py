@@ -47,6 +47,8 @@ class CompatMemory:
         self._profile = profile
         self._store = store
         self._clock = clock
+        # The base URL and the model of the last `recall`, and the quirks of their profile.
+        self._recalled: tuple[str, str, Quirks | None] = ("", "", None)
         # The lessons by their keys, the oldest first.
         self._lessons: dict[tuple[str, ...], Lesson] = {}
         self._changes = 0  # of `_lessons`
@@ -64,13 +66,15 @@ class CompatMemory:
 
         With a request, the lessons about its conversation are included.
         """
-        learned = LearnedQuirks(self.profile(base_url, model) or Quirks())
+        quirks = self._profile(base_url, model) if self._profile is not None else None
+        self._recalled = base_url, model, quirks
+        learned = LearnedQuirks(quirks or Quirks())
         lessons = self._active(base_url, model, request)
         return apply_lessons(learned, lessons) if lessons else learned
 
     def profile(self, base_url: str, model: str) -> Quirks | None:
-        """Return the quirks of the profile, or `None` if there is none."""
-        return self._profile(base_url, model) if self._profile is not None else None
+        """Return the quirks of the profile that the last `recall` has read; `None` for any other."""
+        return self._recalled[2] if self._recalled[:2] == (base_url, model) else None
 
     def lessons(self, base_url: str, request: ChatRequest) -> list[Lesson]:
         """Return the lessons that hold for a request and have not expired."""
