@@ -59,11 +59,10 @@ class Profile(msgspec.Struct, frozen=True):
         """Split the quirks measured with one model into those of the server and those of the model."""
         fields = msgspec.structs.asdict(quirks)
         fields = {name: value for name, value in fields.items() if name not in _UNMEASURED_QUIRKS}
-        server = {name: value for name, value in fields.items() if name in SERVER_QUIRKS}
-        model_fields = {name: value for name, value in fields.items() if name not in SERVER_QUIRKS}
+        server = {name: fields.pop(name) for name in SERVER_QUIRKS}
         server["without"] = quirks.without & SERVER_OMISSIONS
-        model_fields["without"] = quirks.without - SERVER_OMISSIONS
-        return cls(Quirks(**server), {model: model_fields}, frozenset(server))
+        fields["without"] = quirks.without - SERVER_OMISSIONS
+        return cls(Quirks(**server), {model: fields}, frozenset(server))
 
     def quirks_for(self, model: str, shipped: Quirks | None = None) -> Quirks:
         """Return the quirks of one model. Fields that the profile does not set have their `shipped` value.
@@ -100,7 +99,7 @@ def profile_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 def profile_file(base_url: str, folder: Path | None = None) -> Path:
     """Return the path of a base URL's profile: a readable name, and a hash that makes it unique."""
-    url = _normalize_url(base_url)
+    url = base_url.rstrip("/")
     name = re.sub(r"[^a-z0-9.]+", "-", url.partition("://")[2].lower()).strip("-.")[:60]
     url_hash = blake2s(url.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     return (folder or profile_folder()) / f"{name or 'server'}-{url_hash}.toml"
@@ -170,14 +169,10 @@ def _parse_profile(table: dict[str, Any]) -> Profile:
     return profile
 
 
-def _normalize_url(base_url: str) -> str:
-    return base_url.rstrip("/")
-
-
 def _format_profile(base_url: str, profile: Profile, comments: Iterable[str]) -> str:
     import tomlkit  # takes long to import, and only `tollbridge doctor` needs it
 
     server = {name: getattr(profile.quirks, name) for name in profile.server_fields}
-    table = {"base_url": _normalize_url(base_url), **server, "models": profile.models}
+    table = {"base_url": base_url.rstrip("/"), **server, "models": profile.models}
     lines = [f"# {' '.join(comment.split())}\n" for comment in comments]
     return "".join(lines) + tomlkit.dumps(msgspec.to_builtins(table, order="sorted"))

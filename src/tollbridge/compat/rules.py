@@ -82,17 +82,13 @@ def _set(**fields: object) -> Change:
     return Change(lambda request: any(CONTENT_TESTS[name](request) for name in fields), apply)
 
 
-# The role to try next if the server rejects the role of the system prompt.
-_NEXT_SYSTEM_ROLE: Mapping[SystemAs, SystemAs] = {
-    "developer": "system",
-    "instructions": "system",
-    "system": "user",
-    "user": "user",
-}
+# The role to try next if the server rejects the role of the system prompt; otherwise that of the user.
+_NEXT_SYSTEM_ROLE: Mapping[SystemAs, SystemAs] = {"developer": "system", "instructions": "system"}
 
 
 def _use_next_role(request: ChatRequest, learned: LearnedQuirks) -> LearnedQuirks:
-    return _set(system=_NEXT_SYSTEM_ROLE[learned.quirks.system]).apply(request, learned)
+    role = _NEXT_SYSTEM_ROLE.get(learned.quirks.system, "user")
+    return _set(system=role).apply(request, learned)
 
 
 # The following change what is sent of the rejected request, and not what is sent of later requests.

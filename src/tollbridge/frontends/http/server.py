@@ -18,14 +18,11 @@ from tollbridge.frontends.http.callers import find_caller, list_callers
 from tollbridge.frontends.http.limits import LIMITS
 from tollbridge.frontends.http.websocket import serve_socket
 from tollbridge.frontends.usage_page import MAX_DAYS, encode_report, read_page
-from tollbridge.types.errors import BridgeError, NotAuthenticated, NotFound, NotPermitted, RequestError
+from tollbridge.types.errors import BridgeError, NotFound, RequestError
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-# Errors of this server itself, by status. Protocols name the type of an error in its body.
-_ERRORS: dict[int, type[BridgeError]] = {401: NotAuthenticated, 403: NotPermitted, 404: NotFound}
 
 
 @asynccontextmanager
@@ -79,7 +76,8 @@ def create_app(
             return error_response(protocol, error)
         except web.HTTPException as error:
             message = f"{request.method} {request.path}: {error.reason}."
-            kind = _ERRORS.get(error.status, RequestError)
+            # Protocols name the type of an error in its body.
+            kind = NotFound if error.status == 404 else RequestError
             return error_response(protocol, kind(message, status=error.status), error.status)
 
     async def health(_: web.Request) -> web.StreamResponse:
