@@ -27,7 +27,7 @@ from tollbridge.cli.prompt import clean_typed_text
 from tollbridge.cli.replay import read_headers
 from tollbridge.cli.screen import Wrapper
 from tollbridge.cli.terminal import one_line
-from tollbridge.compat import repairs
+from tollbridge.compat import fields, rules
 from tollbridge.config.schema import Settings
 from tollbridge.config.toml_text import find_lines
 from tollbridge.frontends.vscode.images import shorten_images
@@ -101,7 +101,7 @@ SETTING = 2_000
 IN_PROMPT = 8_000
 REPAIR_PATTERNS, TOO_LONG_PATTERNS = (
     tuple(re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in patterns)
-    for patterns in ((rule.pattern for rule in repairs.REPAIR_RULES), protocol_errors.TOO_LONG_PATTERNS)
+    for patterns in ((rule.pattern for rule in rules.REPAIR_RULES), protocol_errors.TOO_LONG_PATTERNS)
 )
 
 PATTERNS: dict[str, Use] = {
@@ -117,20 +117,20 @@ PATTERNS: dict[str, Use] = {
     "cli/replay.py:read_headers": SPLIT,
     "cli/screen.py:_PIECES": FINDALL,
     "compat/profiles.py:profile_file": Use("sub", SETTING),
-    "compat/repairs.py:_CONDITION": IN_MESSAGE,
-    "compat/repairs.py:_REJECTION": IN_MESSAGE,
-    "compat/repairs.py:_mentions": IN_MESSAGE._replace(
-        patterns=tuple(re.compile(rf"(?<!\w){re.escape(name)}(?!\w|\.\w)") for name in repairs.FIELD_ALIASES)
+    "compat/fields.py:_CONDITION": IN_MESSAGE,
+    "compat/fields.py:_REJECTION": IN_MESSAGE,
+    "compat/fields.py:_mentions": IN_MESSAGE._replace(
+        patterns=tuple(re.compile(rf"(?<!\w){re.escape(name)}(?!\w|\.\w)") for name in fields.FIELD_ALIASES)
     ),
-    "compat/repairs.py:_unsupported_pattern": IN_MESSAGE._replace(
-        patterns=(repairs._unsupported_pattern("store"),)
+    "compat/fields.py:_unsupported_pattern": IN_MESSAGE._replace(
+        patterns=(fields._unsupported_pattern("store"),)
     ),
-    "compat/repairs.py:names_a_parameter": IN_MESSAGE,
-    "compat/repairs.py:param_field": SPLIT,
-    "compat/repairs.py:refused_fields": SPLIT,
+    "compat/fields.py:names_a_parameter": IN_MESSAGE,
+    "compat/fields.py:param_field": SPLIT,
+    "compat/fields.py:refused_fields": SPLIT,
     "compat/repairs.py:_QUOTATION": Use("sub", MESSAGE_LIMIT + 1),
     "compat/repairs.py:_TOKEN": Use("sub", MESSAGE_LIMIT + 1),
-    "compat/repairs.py:RepairRule.matches": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS),
+    "compat/rules.py:RepairRule.matches": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS),
     "config/headers.py:_HEADER_NAME": Use("fullmatch", SETTING),
     "config/headers.py:_RANDOM_VALUE": Use("fullmatch", SETTING),
     "config/headers.py:_SECRET_NAME": Use(limit=SETTING),

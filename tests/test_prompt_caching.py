@@ -19,8 +19,9 @@ from tollbridge.clients.protocols import (
     ChatCompletionsClient,
     OpenResponsesClient,
 )
+from tollbridge.compat.fields import omitted_fields
 from tollbridge.compat.profiles import find_quirks
-from tollbridge.compat.repairs import find_repair, omitted_fields
+from tollbridge.compat.repairs import find_repair
 from tollbridge.config.parameters import apply_settings
 from tollbridge.config.schema import Settings
 from tollbridge.history.normalize import normalize_request

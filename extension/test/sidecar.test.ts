@@ -181,7 +181,7 @@ test("a models/changed notification calls onModelsChanged", async (t) => {
   const notifying = script(
     "import tollbridge.frontends.stdio.methods as m, sys\n" +
       "def status(server, params):\n  server.output.report_models_changed('u')\n  return m.status(server, params)\n" +
-      "m.METHODS['status'] = m.ReaderMethod(status)\nfrom tollbridge.sidecar import main; sys.exit(main())",
+      "m.METHODS['status'] = m.Method('reader', status)\nfrom tollbridge.sidecar import main; sys.exit(main())",
   );
   let changed = 0;
   const { status } = start(t, [notifying], undefined, undefined, () => (changed += 1));

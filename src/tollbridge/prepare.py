@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from tollbridge.compat.fields import SENSITIVE_NOTES, describe_omissions, omitted_fields
 from tollbridge.compat.lessons import describe_lesson, uses_feature
 from tollbridge.compat.memory import CompatMemory
-from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitted_fields
+from tollbridge.compat.repairs import find_repair
 from tollbridge.estimator import Preflight
 from tollbridge.history.answer import AnswerEvents
 from tollbridge.history.normalize import MIN_OUTPUT_TOKENS, NormalizedRequest, normalize_request
@@ -116,9 +117,6 @@ class PreparedRequest:
             return False
         if isinstance(error, ContextTooLong):
             return self._make_room(error)
-        # Imported here: its patterns take time to compile, and few requests are rejected.
-        from tollbridge.compat.repairs import find_repair
-
         repair = find_repair(error, sent or self.request, self._learned)
         if repair is None:
             return False

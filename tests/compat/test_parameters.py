@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitted_fields, refused_fields
+from tollbridge.compat.fields import SENSITIVE_NOTES, describe_omissions, omitted_fields, refused_fields
 from tollbridge.types.errors import InvalidRequest
 from tollbridge.types.messages import ChatRequest, Message, OutputFormat, Role
 from tollbridge.types.quirks import Quirks

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tollbridge.compat.repairs import REFUSED_LIMIT, find_repair
+from tollbridge.compat.repairs import find_repair
+from tollbridge.compat.rules import REFUSED_LIMIT
 from tollbridge.types.errors import GatewayError, InvalidRequest, NotFound, RateLimited
 from tollbridge.types.media import fingerprint
 from tollbridge.types.messages import (

@@ -138,10 +138,9 @@ async def test_a_replayed_request_uses_the_recorded_quirks_and_capabilities(tmp_
     image = DataPart(draw_png(), "image/png")
     messages = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, (image,)))
     chat_request = ChatRequest(model="tollbridge/demo", messages=messages)
-    memory = CompatMemory()
+    memory = CompatMemory(lambda _url, _model: learned.quirks)
     recorder = Recorder(tmp_path)
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        memory.learn(client.base_url, chat_request.model, learned)
         writer = recorder.start(chat_request, learned=learned, capabilities=abilities)
         runner = Runner(client, compat=memory, observers=[writer])
         await runner.run(chat_request, lambda parts: None, capabilities=abilities)

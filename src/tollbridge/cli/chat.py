@@ -39,7 +39,7 @@ from tollbridge.cli.prompt import Argument, ChatPrompt, hold_keyboard, read_pipe
 from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.terminal import bold, dim, format_count, one_line
-from tollbridge.compat.repairs import SENSITIVE_NOTES
+from tollbridge.compat.fields import SENSITIVE_NOTES
 from tollbridge.transport.files import data_folder
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Usage

@@ -14,19 +14,12 @@ from tollbridge.types.urls import is_loopback
 
 
 class Recognition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a server is recognized by; one match is enough.
-
-    Attributes:
-        hosts: Host names.
-        ports: Ports; they only count if the server is on this machine.
-        headers: Response headers, each with the start of its value.
-        owners: Values of `owned_by` in the model list.
-    """
+    """What a server is recognized by; one match is enough."""
 
     hosts: tuple[str, ...] = ()
-    ports: tuple[int, ...] = ()
-    headers: Mapping[str, str] = {}
-    owners: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()  # they only count if the server is on this machine
+    headers: Mapping[str, str] = {}  # of responses, each with the start of its value
+    owners: tuple[str, ...] = ()  # values of `owned_by` in the model list
 
 
 class KnownServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

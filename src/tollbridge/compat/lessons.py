@@ -20,7 +20,8 @@ from hashlib import blake2s
 
 import msgspec
 
-from tollbridge.compat.repairs import CONTENT_TESTS, has_field
+from tollbridge.compat.fields import has_field
+from tollbridge.compat.rules import CONTENT_TESTS
 from tollbridge.types.messages import ChatRequest, DataPart, Role, TextPart
 from tollbridge.types.quirks import Basis, Hypothesis, LearnedQuirks, Lesson, Quirks
 
@@ -56,7 +57,6 @@ def uses_feature(lesson: Lesson, request: ChatRequest) -> bool:
     """Return whether a request contains what a lesson is about. Single items are not looked for."""
     if lesson.feature == "without":
         return has_field(request, lesson.subject)
-    # Imported here: its patterns take time to compile, and few servers have lessons.
     test = CONTENT_TESTS.get(lesson.feature)
     return test is not None and test(request)
 

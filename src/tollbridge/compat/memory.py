@@ -16,7 +16,7 @@ from tollbridge.compat.lessons import (
     describe_lesson,
     is_contradicted,
 )
-from tollbridge.compat.repairs import REFUSED_LIMIT
+from tollbridge.compat.rules import REFUSED_LIMIT
 from tollbridge.storage.limits import LIMITS
 from tollbridge.storage.store import LessonStore, StoreUnusable
 from tollbridge.storage.worker import Pending, wait_for_write
@@ -25,19 +25,15 @@ from tollbridge.types.quirks import Hypothesis, LearnedQuirks, Lesson, Quirks
 
 log = logging.getLogger(__name__)
 
-# The number of models for which quirks are kept; the oldest are dropped.
-MODEL_LIMIT = 256
 # Stored lessons are read again after this many seconds: another process may have changed them.
 _RELOAD_INTERVAL = 5.0
 
 
 class CompatMemory:
-    """The learned quirks of each model at each gateway, in memory; lessons are also stored.
+    """The quirks of models: those of the profile of their server, and lessons.
 
     Args:
-        profile: Returns the initial quirks for a base URL and a model; called by every `recall`. If the
-            result changes, because a profile was saved or a model list was read, quirks that were set with
-            `learn` are discarded.
+        profile: Returns the quirks of the profile for a base URL and a model; called by every `recall`.
         store: Where lessons are stored; by default nowhere.
         clock: Returns the time in seconds since the epoch.
     """
@@ -51,8 +47,8 @@ class CompatMemory:
         self._profile = profile
         self._store = store
         self._clock = clock
-        # The profile's quirks and those that were set, by base URL and model; the oldest entry first.
-        self._entries: dict[tuple[str, str], tuple[Quirks | None, LearnedQuirks]] = {}
+        # The base URL and the model of the last `recall`, and the quirks of their profile.
+        self._recalled: tuple[str, str, Quirks | None] = ("", "", None)
         # The lessons by their keys, the oldest first.
         self._lessons: dict[tuple[str, ...], Lesson] = {}
         self._changes = 0  # of `_lessons`
@@ -68,27 +64,17 @@ class CompatMemory:
     def recall(self, base_url: str, model: str, request: ChatRequest | None = None) -> LearnedQuirks:
         """Return what is known about a model; empty quirks if nothing is.
 
-        Args:
-            base_url: The server.
-            model: The model.
-            request: A request of the conversation whose own lessons are included.
+        With a request, the lessons about its conversation are included.
         """
-        initial = self._profile(base_url, model) if self._profile is not None else None
-        earlier_initial, learned = self._entries.get((base_url, model), (None, None))
-        if learned is None or earlier_initial != initial:
-            learned = LearnedQuirks(initial or Quirks())
-            self._set(base_url, model, initial, learned)
+        quirks = self._profile(base_url, model) if self._profile is not None else None
+        self._recalled = base_url, model, quirks
+        learned = LearnedQuirks(quirks or Quirks())
         lessons = self._active(base_url, model, request)
         return apply_lessons(learned, lessons) if lessons else learned
 
     def profile(self, base_url: str, model: str) -> Quirks | None:
-        """Return the initial quirks of the last `recall`, or `None` if there were none."""
-        return self._entries.get((base_url, model), (None, None))[0]
-
-    def learn(self, base_url: str, model: str, learned: LearnedQuirks) -> None:
-        """Set what is known about a model, without evidence; it is not stored."""
-        initial, _ = self._entries.get((base_url, model), (None, None))
-        self._set(base_url, model, initial, learned)
+        """Return the quirks of the profile that the last `recall` has read; `None` for any other."""
+        return self._recalled[2] if self._recalled[:2] == (base_url, model) else None
 
     def lessons(self, base_url: str, request: ChatRequest) -> list[Lesson]:
         """Return the lessons that hold for a request and have not expired."""
@@ -99,11 +85,7 @@ class CompatMemory:
     ) -> None:
         """Note that a server has accepted a request: this confirms hypotheses and contradicts lessons.
 
-        Args:
-            base_url: The server.
-            request: The request of the caller.
-            sent: The request as it was sent.
-            hypotheses: The hypotheses by which it was changed.
+        `request` is that of the caller, and `sent` what was sent of it, changed by the hypotheses.
         """
         earlier_lessons = self._find(base_url, request.model, request)
         if not earlier_lessons and not hypotheses:
@@ -130,8 +112,7 @@ class CompatMemory:
     async def refresh(self, within: float) -> None:
         """Read the stored lessons, unless they were read a moment ago.
 
-        Args:
-            within: Seconds to wait for them. If that is not enough, a later `recall` uses them.
+        If that takes more than `within` seconds, a later `recall` uses them.
         """
         self._take_loaded()
         now = time.monotonic()
@@ -186,9 +167,3 @@ class CompatMemory:
         if isinstance(value, list):
             value = [*value, *(item for item in earlier.value if item not in value)][:REFUSED_LIMIT]
         return msgspec.structs.replace(lesson, value=value, confirmations=earlier.confirmations + 1)
-
-    def _set(self, base_url: str, model: str, initial: Quirks | None, learned: LearnedQuirks) -> None:
-        self._entries.pop((base_url, model), None)
-        while len(self._entries) >= MODEL_LIMIT:
-            self._entries.pop(next(iter(self._entries)))
-        self._entries[(base_url, model)] = initial, learned

@@ -7,7 +7,6 @@ lessons (`lessons.py`) override both.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -28,9 +27,7 @@ def find_quirks(
 ) -> Quirks | None:
     """Return the quirks of a model: those of the saved profile, then those of the shipped one.
 
-    Args:
-        folder: The folder of the saved profiles; by default, that of the data directory.
-        owners: The `owned_by` values in the server's model list, which identify some servers.
+    The owners are the `owned_by` values in the server's model list, which identify some servers.
 
     Raises:
         UnreadableProfile: If the saved profile exists and is not valid.
@@ -50,15 +47,11 @@ SERVER_OMISSIONS = frozenset({"store"})
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """The quirks of one server and its models.
-
-    Attributes:
-        models: The quirks of each model, by field name.
-        server_fields: The fields of `quirks` that the profile sets; the others are unknown.
-    """
+    """The quirks of one server and its models."""
 
     quirks: Quirks = Quirks()
-    models: Mapping[str, Mapping[str, Any]] = {}
+    models: Mapping[str, Mapping[str, Any]] = {}  # the quirks of each model, by field name
+    # The fields of `quirks` that the profile sets; the others are unknown.
     server_fields: frozenset[str] = frozenset(Quirks.__struct_fields__)
 
     @classmethod
@@ -66,11 +59,10 @@ class Profile(msgspec.Struct, frozen=True):
         """Split the quirks measured with one model into those of the server and those of the model."""
         fields = msgspec.structs.asdict(quirks)
         fields = {name: value for name, value in fields.items() if name not in _UNMEASURED_QUIRKS}
-        server = {name: value for name, value in fields.items() if name in SERVER_QUIRKS}
-        model_fields = {name: value for name, value in fields.items() if name not in SERVER_QUIRKS}
+        server = {name: fields.pop(name) for name in SERVER_QUIRKS}
         server["without"] = quirks.without & SERVER_OMISSIONS
-        model_fields["without"] = quirks.without - SERVER_OMISSIONS
-        return cls(Quirks(**server), {model: model_fields}, frozenset(server))
+        fields["without"] = quirks.without - SERVER_OMISSIONS
+        return cls(Quirks(**server), {model: fields}, frozenset(server))
 
     def quirks_for(self, model: str, shipped: Quirks | None = None) -> Quirks:
         """Return the quirks of one model. Fields that the profile does not set have their `shipped` value.
@@ -107,7 +99,7 @@ def profile_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 def profile_file(base_url: str, folder: Path | None = None) -> Path:
     """Return the path of a base URL's profile: a readable name, and a hash that makes it unique."""
-    url = _normalize_url(base_url)
+    url = base_url.rstrip("/")
     name = re.sub(r"[^a-z0-9.]+", "-", url.partition("://")[2].lower()).strip("-.")[:60]
     url_hash = blake2s(url.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     return (folder or profile_folder()) / f"{name or 'server'}-{url_hash}.toml"
@@ -134,10 +126,10 @@ def load_profile(base_url: str, folder: Path | None = None) -> Profile | None:
         ) from error
 
 
-def list_profiles(folder: Path | None = None) -> dict[str, Profile]:
+def list_profiles() -> dict[str, Profile]:
     """Return the saved profiles by base URL. Files that are not valid are skipped."""
     profiles: dict[str, Profile] = {}
-    for path in sorted((folder or profile_folder()).glob("*.toml")):
+    for path in sorted(profile_folder().glob("*.toml")):
         with contextlib.suppress(OSError, UnicodeDecodeError, msgspec.MsgspecError):
             table = msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
             if isinstance(base_url := table.get("base_url"), str):
@@ -177,25 +169,10 @@ def _parse_profile(table: dict[str, Any]) -> Profile:
     return profile
 
 
-def _normalize_url(base_url: str) -> str:
-    return base_url.rstrip("/")
-
-
 def _format_profile(base_url: str, profile: Profile, comments: Iterable[str]) -> str:
+    import tomlkit  # takes long to import, and only `tollbridge doctor` needs it
+
     server = {name: getattr(profile.quirks, name) for name in profile.server_fields}
-    lines = [f"# {' '.join(comment.split())}" for comment in comments]
-    lines.append(f"base_url = {_format_value(_normalize_url(base_url))}")
-    lines += _format_fields(server)
-    for model, fields in profile.models.items():
-        lines += ["", f"[models.{_format_value(model)}]", *_format_fields(fields)]
-    return "\n".join(lines) + "\n"
-
-
-def _format_fields(fields: Mapping[str, Any]) -> list[str]:
-    return [f"{name} = {_format_value(value)}" for name, value in sorted(fields.items())]
-
-
-def _format_value(value: Any) -> str:
-    """Format a string, boolean or list as TOML, which equals JSON except for the character U+007F."""
-    plain = sorted(value) if isinstance(value, frozenset) else value
-    return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
+    table = {"base_url": base_url.rstrip("/"), **server, "models": profile.models}
+    lines = [f"# {' '.join(comment.split())}\n" for comment in comments]
+    return "".join(lines) + tomlkit.dumps(msgspec.to_builtins(table, order="sorted"))

@@ -21,17 +21,11 @@ from tollbridge.types.models import ID_LIMIT
 
 
 class CacheRules(msgspec.Struct, frozen=True):
-    """How a provider caches prompts.
+    """How a provider caches prompts."""
 
-    Attributes:
-        minimum: The shortest prompt that is cached, in tokens.
-        lifetime: Seconds without use after which a prompt is removed.
-        explicit: Whether prompts are cached only on request.
-    """
-
-    minimum: int = 1024
-    lifetime: float = 600.0
-    explicit: bool = False
+    minimum: int = 1024  # the shortest prompt that is cached, in tokens
+    lifetime: float = 600.0  # seconds without use after which a prompt is removed
+    explicit: bool = False  # prompts are cached only on request
 
 
 # The first pattern found in the model id decides. The default is that of OpenAI's older models, which keep

@@ -32,15 +32,12 @@ def chat_limit_field(model: str) -> str:
 class OutputLimit(msgspec.Struct, frozen=True):
     """How to choose the output limit of a request whose caller set none.
 
-    Attributes:
-        tokens: The most output tokens of the model.
-        window: The context window that prompt and answer share, if known.
-        required: Whether the protocol requires a limit. Otherwise it is sent only if the gateway would assume
-            `tokens`, and prompt and answer would not fit the window.
+    If the protocol does not require a limit, it is sent only if the gateway would assume `tokens`, and prompt
+    and answer would not fit the window.
     """
 
-    tokens: int
-    window: int | None = None
+    tokens: int  # the most output tokens of the model
+    window: int | None = None  # the context window that prompt and answer share, if known
     required: bool = False
 
     @classmethod

@@ -77,12 +77,13 @@ async def replay_recording(recording: Recording) -> Replay:
     if comparable and attempts:
         request = _add_recorded_limit(request, attempts[0].request)
     gateway = _RecordedGateway(attempts, replay.requests if comparable else None)
-    memory = CompatMemory()
-    if start.learned is not None:
-        memory.learn(gateway.base_url, request.model, _convert(start.learned, LearnedQuirks))
-    capabilities = None if start.capabilities is None else _convert(start.capabilities, Capabilities)
-
-    context = RequestContext(client=gateway, model=request.model, compat=memory, capabilities=capabilities)
+    context = RequestContext(
+        client=gateway,
+        model=request.model,
+        compat=CompatMemory(),
+        learned=None if start.learned is None else _convert(start.learned, LearnedQuirks),
+        capabilities=None if start.capabilities is None else _convert(start.capabilities, Capabilities),
+    )
     turn = Turn(request, context)
     with suppress(BridgeError):  # it is in the answer
         async with turn:

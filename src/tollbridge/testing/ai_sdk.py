@@ -56,23 +56,16 @@ _OPTIONS = {
 UNSUPPORTED = ("seed", "stopSequences", "topK")
 
 
-# --- Requests ---
-
-
 def read_call(body: Options, model: str) -> Json:
     """Convert call options to the body of an equivalent `POST /responses`."""
     prompt = body.get("prompt")
     if not isinstance(prompt, list):
         reject("invalid_prompt", "prompt must be a list of messages.", "prompt")
-    request: Json = {
-        "model": model,
-        "store": False,
-        "stream": True,
-        "include": ["reasoning.encrypted_content"],
-    }
-    request["input"] = [
+    items = [
         item for index, message in enumerate(prompt) for item in _convert_message(message, f"prompt[{index}]")
     ]
+    include = ["reasoning.encrypted_content"]
+    request: Json = {"model": model, "input": items, "store": False, "stream": True, "include": include}
     request |= {name: body[option] for option, name in _OPTIONS.items() if body.get(option) is not None}
     if body.get("tools"):
         request["tools"] = [_convert_tool(tool) for tool in body["tools"]]
@@ -83,12 +76,11 @@ def read_call(body: Options, model: str) -> Json:
         request["reasoning"] = {"effort": body["reasoning"]}
     response_format = body.get("responseFormat") or {}
     if response_format.get("type") == "json":
-        name, schema = response_format.get("name") or "answer", response_format.get("schema")
-        request["text"] = {
-            "format": {"type": "json_schema", "name": name, "schema": schema}
-            if schema
-            else {"type": "json_object"}
-        }
+        output_format: Json = {"type": "json_object"}
+        if schema := response_format.get("schema"):
+            name = response_format.get("name") or "answer"
+            output_format = {"type": "json_schema", "name": name, "schema": schema}
+        request["text"] = {"format": output_format}
     return request
 
 
@@ -176,9 +168,6 @@ def _convert_tool(tool: Options) -> Json:
     description = {"description": tool["description"]} if tool.get("description") else {}
     names = {"type": "function", "name": tool.get("name"), **description}
     return {**names, "parameters": tool.get("inputSchema"), "strict": False}
-
-
-# --- Stream parts ---
 
 
 class PartEncoder(AnswerEncoder):
@@ -278,9 +267,21 @@ class PartEncoder(AnswerEncoder):
         reason = finished.reason or "other"
         usage = finished.usage or Usage()
         if self._spec == 2:
-            return {"finishReason": reason, "usage": _encode_flat_usage(usage)}
+            flat_usage = {
+                "inputTokens": usage.input_tokens,
+                "outputTokens": usage.output_tokens,
+                "totalTokens": usage.total_tokens,
+                "cachedInputTokens": usage.cached_tokens,
+                "reasoningTokens": usage.reasoning_tokens,
+            }
+            return {"finishReason": reason, "usage": flat_usage}
+        written = {} if usage.cache_write_tokens is None else {"cacheWrite": usage.cache_write_tokens}
+        nested_usage = {
+            "inputTokens": {"total": usage.input_tokens, "cacheRead": usage.cached_tokens, **written},
+            "outputTokens": {"total": usage.output_tokens, "reasoning": usage.reasoning_tokens},
+        }
         unified = "other" if reason == "unknown" else reason
-        return {"finishReason": {"unified": unified, "raw": reason}, "usage": _encode_nested_usage(usage)}
+        return {"finishReason": {"unified": unified, "raw": reason}, "usage": nested_usage}
 
 
 def _encode_call(call: ToolCall) -> list[Json]:
@@ -300,27 +301,6 @@ def _encode_source(source: Source) -> Json:
     return {"type": "source", **present}
 
 
-def _encode_flat_usage(usage: Usage) -> Json:
-    return {
-        "inputTokens": usage.input_tokens,
-        "outputTokens": usage.output_tokens,
-        "totalTokens": usage.total_tokens,
-        "cachedInputTokens": usage.cached_tokens,
-        "reasoningTokens": usage.reasoning_tokens,
-    }
-
-
-def _encode_nested_usage(usage: Usage) -> Json:
-    written = {} if usage.cache_write_tokens is None else {"cacheWrite": usage.cache_write_tokens}
-    return {
-        "inputTokens": {"total": usage.input_tokens, "cacheRead": usage.cached_tokens, **written},
-        "outputTokens": {"total": usage.output_tokens, "reasoning": usage.reasoning_tokens},
-    }
-
-
-# --- Routes ---
-
-
 async def call_model(request: web.Request) -> web.StreamResponse:
     spec, model = _read_spec(request), request.headers.get("ai-language-model-id", "")
     body = read_json(request[BODY])
@@ -336,8 +316,9 @@ async def list_models(request: web.Request) -> web.StreamResponse:
         {
             "id": model["id"],
             "name": model["name"],
-            "description": model.get("description"),
-            "pricing": _read_pricing(model),
+            "description": model["description"],
+            # The SDK's client rejects the whole list if one price is missing.
+            "pricing": model["pricing"] if "output" in model["pricing"] else None,
             "specification": {
                 "specificationVersion": f"v{spec}",
                 "provider": "tollbridge",
@@ -348,12 +329,6 @@ async def list_models(request: web.Request) -> web.StreamResponse:
         for model in MODELS
     ]
     return await send_json(request, {"models": models})
-
-
-def _read_pricing(model: Mapping[str, Any]) -> Any:
-    """Return the prices, or None: the SDK's client rejects the whole list if one price is missing."""
-    pricing = model.get("pricing") or {}
-    return pricing if "input" in pricing and "output" in pricing else None
 
 
 def _read_spec(request: web.Request, default: int | None = None) -> int:

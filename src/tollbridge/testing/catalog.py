@@ -74,11 +74,7 @@ def list_models(window: int | None = None) -> list[Mapping[str, Any]]:
 
 
 def find_model(model_id: str) -> Mapping[str, Any]:
-    """Return the entry of a model.
-
-    Raises:
-        RequestRejected: There is no such model.
-    """
+    """Return the entry of a model. An unknown one is rejected."""
     model = _BY_ID.get(model_id)
     if model is None:
         valid = ", ".join(_BY_ID)
@@ -123,11 +119,7 @@ def describe_endpoints(model_id: str) -> dict[str, Any]:
 
 
 def find_language_model(model_id: str) -> Mapping[str, Any]:
-    """Return the entry of a model that can create responses.
-
-    Raises:
-        RequestRejected: There is no such model, or it is of another type.
-    """
+    """Return the entry of a model that can create responses. Any other is rejected."""
     model = find_model(model_id)
     if model["type"] != "language":
         reject(

@@ -7,7 +7,7 @@ steps of the stream (events, raw bytes, pauses, disconnects), and the chunks in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import cycle, zip_longest
+from itertools import cycle, groupby, zip_longest
 from typing import Any
 
 import msgspec
@@ -32,40 +32,25 @@ FAILURE = "The model stopped working in the middle of its answer because the sce
 
 
 class FaultSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations and sizes of faults.
-
-    Attributes:
-        stall_seconds: How long a stall lasts.
-        oversized_bytes: Size of an oversized frame.
-        pace: Seconds per token of a slow answer.
-        websocket_seconds: How long a WebSocket stays open at most.
-    """
+    """Durations and sizes of faults."""
 
     stall_seconds: float = 30.0
     oversized_bytes: int = 65 * 1024 * 1024
-    pace: float = 0.05
-    websocket_seconds: float = 60 * 60
+    pace: float = 0.05  # seconds per token of a slow answer
+    websocket_seconds: float = 60 * 60  # how long a WebSocket stays open at most
 
 
 Fault = Callable[[Iterable[Step], FaultSettings], Iterable[Step]]
 
 
 class Framing(msgspec.Struct, frozen=True, kw_only=True):
-    """How events are written as bytes. Every client can read the default.
-
-    Attributes:
-        newline: The line end.
-        event_lines: Whether there are `event:` lines.
-        space: What follows the colon.
-        multi_line: Whether the JSON is spread over several `data:` lines.
-        done: Whether the stream ends with `[DONE]`.
-    """
+    """How events are written as bytes. Every client can read the default."""
 
     newline: bytes = b"\n"
     event_lines: bool = True
-    space: bytes = b" "
-    multi_line: bool = False
-    done: bool = True
+    space: bytes = b" "  # after the colons
+    multi_line: bool = False  # the JSON is spread over several `data:` lines
+    done: bool = True  # the stream ends with `[DONE]`
 
 
 def make_frame(event: Event, framing: Framing) -> bytes:
@@ -103,16 +88,11 @@ def split_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def join_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Join the bytes into as few chunks as possible."""
-    buffer = b""
-    for chunk in chunks:
-        if isinstance(chunk, bytes):
-            buffer += chunk
+    for is_bytes, group in groupby(chunks, lambda chunk: isinstance(chunk, bytes)):
+        if is_bytes:
+            yield b"".join(chunk for chunk in group if isinstance(chunk, bytes))
         else:
-            yield buffer
-            yield chunk
-            buffer = b""
-    if buffer:
-        yield buffer
+            yield from group
 
 
 def strip_last_newlines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -122,10 +102,6 @@ def strip_last_newlines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         yield from last
         last = [chunk]
     yield from (chunk.rstrip(b"\r\n") if isinstance(chunk, bytes) else chunk for chunk in last)
-
-
-def pass_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    yield from chunks
 
 
 def cut_answer_by_filter(answer: ScriptedAnswer) -> ScriptedAnswer:

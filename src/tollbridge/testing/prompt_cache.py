@@ -26,22 +26,14 @@ Unit = tuple[bytes, int]
 
 
 class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the simulated prompt cache behaves.
+    """How the simulated prompt cache behaves."""
 
-    Attributes:
-        minimum: The tokens of the shortest prompt that is cached.
-        block: The tokens of a block: cached tokens are a multiple of it. Without blocks, whole items are
-            cached.
-        lifetime: Seconds without use after which a prompt is removed.
-        reports_writes: Whether the usage has the tokens written to the cache.
-        providers: The providers that can answer, each with a cache of its own. The first one answers, until
-            `PromptCache.switch_provider` is called. Without names, no provider is reported.
-    """
-
-    minimum: int = 0
-    block: int | None = None
-    lifetime: float = math.inf
-    reports_writes: bool = False
+    minimum: int = 0  # the tokens of the shortest prompt that is cached
+    block: int | None = None  # cached tokens are a multiple of it; without blocks, whole items are cached
+    lifetime: float = math.inf  # seconds without use after which a prompt is removed
+    reports_writes: bool = False  # the usage has the tokens written to the cache
+    # The providers that can answer, each with a cache of its own. The first one answers, until
+    # `PromptCache.switch_provider` is called. Without names, no provider is reported.
     providers: tuple[str, ...] = ()
 
 

@@ -21,8 +21,6 @@ Body = Mapping[str, Any]
 Predicate = Callable[[Body], bool]
 
 
-# --- Rejected requests ---
-
 # The specification's error types by status; others are `invalid_request` or `server_error`. 401, 403 and 503
 # are not in its table and follow common use.
 ERROR_TYPES: dict[int, str] = {
@@ -36,13 +34,8 @@ ERROR_TYPES: dict[int, str] = {
 class RequestRejected(Exception):
     """Raised for a request that gets an error instead of a response.
 
-    Attributes:
-        status: The HTTP status.
-        code: The error code. Always a string, like `param`, because some clients do not show the message
-            if either is null.
-        message: The error message.
-        param: Path of the field that caused the error, or an empty string.
-        headers: Additional HTTP headers.
+    `param` is the path of the field that caused the error, or an empty string. It and the code are always
+    strings, because some clients do not show the message if either is null.
     """
 
     def __init__(
@@ -79,8 +72,6 @@ def show_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
 
-
-# --- Replies that a scenario sends in place of a response ---
 
 RETRY_AFTER = 1  # seconds
 
@@ -134,8 +125,6 @@ SSE_ERROR = (
 )
 
 
-# --- What a request contains ---
-
 # The requests have not been validated yet, so any value can have any type.
 
 
@@ -178,9 +167,6 @@ def _has_form(field: str, form: type, *, messages_only: bool = False) -> Predica
     return lambda body: any(
         isinstance(item.get(field), form) and ("role" in item or not messages_only) for item in _items(body)
     )
-
-
-# --- Requests that a real server rejects, with the message of that server ---
 
 
 def _unsupported(field: str, message: str) -> MakeReply:
@@ -303,8 +289,6 @@ REJECTION_RULES: dict[str, tuple[str, Predicate, MakeReply]] = {
     ),
 }
 
-
-# --- Features that a server lacks ---
 
 # Fields that a server can reject. The other rules concern the input and the tools.
 _FIELDS = ("include", "max_output_tokens", "metadata", "parallel_tool_calls", "store", "temperature")

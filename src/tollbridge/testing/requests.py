@@ -28,8 +28,6 @@ from tollbridge.types.media import image_size, split_data_url
 Item = dict[str, Any]
 
 
-# --- Counting tokens ---
-
 _TOKEN = re.compile(r" ?\w{1,6}| ?[^\w\s]|\s+")
 ITEM_OVERHEAD = 4  # tokens of every item, tool and the instructions in addition to their text
 # Tokens of an image of unknown size, of one with low detail, and of the largest images.
@@ -61,12 +59,6 @@ def count_image(url: str | None, detail: str | None = None) -> int:
     return min(-(-width // 32) * -(-height // 32), _IMAGE_LIMIT)
 
 
-def count_content(content: str | Sequence[Mapping[str, Any]], count: CountText = count_text) -> int:
-    if isinstance(content, str):
-        return count(content)
-    return sum(_count_part(part, count) for part in content)
-
-
 def _count_part(part: Mapping[str, Any], count: CountText) -> int:
     if part["type"] == "input_image":
         return count_image(part.get("image_url"), part.get("detail"))
@@ -76,12 +68,13 @@ def _count_part(part: Mapping[str, Any], count: CountText) -> int:
     return count(part.get("text") or part.get("refusal") or part.get("video_url") or "")
 
 
-def count_item(item: Mapping[str, Any], count: CountText = count_text) -> int:
-    return ITEM_OVERHEAD + sum(
-        count_content(item[field], count)
-        for field in ("content", "output", "name", "arguments", "summary", "encrypted_content")
-        if item.get(field)
-    )
+def _count_item(item: Mapping[str, Any], count: CountText) -> int:
+    tokens = ITEM_OVERHEAD
+    for field in ("content", "output", "name", "arguments", "summary", "encrypted_content"):
+        value = item.get(field) or ()
+        parts = [{"type": "text", "text": value}] if isinstance(value, str) else value
+        tokens += sum(_count_part(part, count) for part in parts)
+    return tokens
 
 
 def make_preface(body: CreateBody, count: CountText = count_text) -> list[Unit]:
@@ -104,26 +97,17 @@ def count_units(units: Iterable[Unit]) -> int:
 
 
 class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a gateway counts and limits prompts.
-
-    Attributes:
-        count_text: Counts the tokens of a text in a prompt.
-        window: The context window of every model; by default, each has its own.
-        shared: As at Anthropic, prompt and output limit share the window; without a limit, the model's
-            maximum counts.
-    """
+    """How a gateway counts and limits prompts."""
 
     count_text: CountText = count_text
-    window: int | None = None
+    window: int | None = None  # the context window of every model; by default, each has its own
+    # As at Anthropic, prompt and output limit share the window; without a limit, the model's maximum counts.
     shared: bool = False
 
 
 def make_units(items: Sequence[Mapping[str, Any]], count: CountText = count_text) -> list[Unit]:
     """Return what the model sees of the items, with their tokens."""
-    return [(encode_visible(item), count_item(item, count)) for item in items]
-
-
-# --- Stored responses ---
+    return [(encode_visible(item), _count_item(item, count)) for item in items]
 
 
 class ResponseStore:
@@ -156,27 +140,15 @@ class ResponseStore:
         self._conversations.pop(response_id, None)
 
 
-# --- Accepted requests ---
-
-
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid request for a response.
-
-    Attributes:
-        id: The id of the response.
-        created_at: The time of the response, in seconds since 1970.
-        model: The entry of the model list.
-        items: The whole conversation, including that of `previous_response_id`.
-        input_tokens: The tokens of the prompt.
-        cache: What the prompt cache did for the prompt.
-    """
+    """A valid request for a response, whose id and time are those of the response."""
 
     id: str = msgspec.field(default_factory=lambda: new_id("resp"))
     created_at: int = msgspec.field(default_factory=lambda: int(time.time()))
     body: CreateBody
-    model: Mapping[str, Any]
+    model: Mapping[str, Any]  # the entry of the model list
     tools: tuple[FunctionTool, ...] = ()
-    items: tuple[Item, ...]
+    items: tuple[Item, ...]  # the whole conversation, including that of `previous_response_id`
     input_tokens: int
     cache: CacheUse = CacheUse()
 
@@ -187,12 +159,9 @@ def accept_request(
     cache: PromptCache | None = None,
     prompts: PromptSettings = PromptSettings(),  # noqa: B008 (frozen)
 ) -> AcceptedRequest:
-    """Validate a body against the model and the stored responses.
+    """Validate a body against the model and the stored responses, and reject it if it is invalid.
 
     If there is a prompt cache, the prompt is looked up there and then added.
-
-    Raises:
-        RequestRejected: The request is invalid.
     """
     model = find_language_model(body.model)
     tools = validation.read_tools(body.tools)

@@ -19,8 +19,6 @@ from tollbridge.protocols.openresponses.wire import encode_usage
 from tollbridge.testing.requests import AcceptedRequest, Item, count_text, split_tokens
 from tollbridge.types.events import Usage
 
-# --- Scripted answers ---
-
 
 class Say(msgspec.Struct, frozen=True, tag="say"):
     """A message. `cites` are citations: (phrase in the text, url, title)."""
@@ -59,17 +57,11 @@ IMAGE_TOKENS = 16  # output tokens of a generated image
 
 
 class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model answers.
-
-    Attributes:
-        blocks: The parts of the answer, in order.
-        cut: Why the answer is incomplete, or None if it is complete.
-        pace: Seconds per token.
-    """
+    """What a model answers."""
 
     blocks: tuple[Block, ...]
-    cut: str | None = None
-    pace: float = 0.0
+    cut: str | None = None  # why the answer is incomplete
+    pace: float = 0.0  # seconds per token
 
     @property
     def output_tokens(self) -> int:
@@ -80,20 +72,14 @@ class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return sum(count_block(block) for block in self.blocks if isinstance(block, Think))
 
 
-def get_block_text(block: Block) -> str:
-    match block:
-        case Call():
-            return block.arguments
-        case Draw():
-            return ""
-        case _:
-            return block.text
-
-
 def count_block(block: Block) -> int:
-    if isinstance(block, Draw):
-        return IMAGE_TOKENS
-    return count_text(get_block_text(block)) + (count_text(block.name) if isinstance(block, Call) else 0)
+    match block:
+        case Draw():
+            return IMAGE_TOKENS
+        case Call():
+            return count_text(block.name) + count_text(block.arguments)
+        case _:
+            return count_text(block.text)
 
 
 def cut_answer(answer: ScriptedAnswer, limit: int, reason: str = "max_output_tokens") -> ScriptedAnswer:
@@ -131,8 +117,6 @@ def _cut_block(block: Block, limit: int) -> Block | None:
 def _first_tokens(text: str, limit: int) -> str:
     return "".join(split_tokens(text)[: max(limit, 0)])
 
-
-# --- Response objects and items, with every field that the specification requires ---
 
 Resource = dict[str, Any]
 ReasoningName = Literal["reasoning_summary_text", "reasoning", "reasoning_text"]
@@ -258,8 +242,6 @@ def decode_encrypted_content(content: str) -> str | None:
 def _message(content: list[Item], status: str) -> Item:
     return {"type": "message", "id": new_id("msg"), "status": status, "role": "assistant", "content": content}
 
-
-# --- Stream events ---
 
 Event = dict[str, Any]
 

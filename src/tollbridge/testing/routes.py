@@ -8,7 +8,7 @@ import socket
 import struct
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import brotli  # type: ignore[import-untyped]
 import msgspec
@@ -17,7 +17,7 @@ from aiohttp import WSMsgType, web
 from tollbridge.protocols import find_by_headers
 from tollbridge.testing import catalog, validation
 from tollbridge.testing.catalog import describe_endpoints, find_model, list_page
-from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
+from tollbridge.testing.faults import Chunk, make_chunks
 from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.refusals import CannedReply, RequestRejected, reject
 from tollbridge.testing.requests import ResponseStore
@@ -33,9 +33,6 @@ BODY = web.RequestKey("body", bytes)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-# --- Sending bodies ---
-
-Encoding = Literal["gzip", "br"] | None
 Compressor = tuple[Callable[[bytes], bytes], Callable[[], bytes]]  # compress, finish
 _FLUSH_SECONDS = 1.0
 
@@ -43,12 +40,11 @@ _FLUSH_SECONDS = 1.0
 async def send_chunks(
     request: web.Request,
     chunks: Iterable[Chunk],
-    content_type: str,
-    encoding: Encoding = None,
-    status: int = 200,
+    content_type: str = "text/event-stream",
 ) -> web.StreamResponse:
-    """Send a body, one write per chunk."""
-    response = web.StreamResponse(status=status, headers={"Content-Type": content_type})
+    """Send a body with the encoding of the scenario, one write per chunk."""
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    encoding = request[SCENARIO].encoding
     if content_type == "text/event-stream":
         response.headers["Cache-Control"] = "no-cache"
     if encoding is not None:
@@ -101,14 +97,12 @@ def _brotli() -> Compressor:
     return lambda data: compressor.process(data) + compressor.flush(), compressor.finish
 
 
-_COMPRESSORS: dict[Encoding, Callable[[], Compressor]] = {
+_COMPRESSORS: dict[str | None, Callable[[], Compressor]] = {
     None: lambda: (bytes, bytes),
     "gzip": _gzip,
     "br": _brotli,
 }
 
-
-# --- The WebSocket transport ---
 
 _STORED_RESPONSES = 100  # per connection
 _QUEUED_MESSAGES = 16  # read while a response is sent
@@ -137,13 +131,8 @@ class _Connection:
             await self._stop(worker)
         except TimeoutError:
             await self._stop(worker)
-            await self._send_error(
-                RequestRejected(
-                    400,
-                    "websocket_connection_limit_reached",
-                    "The connection has reached its maximum duration. Open a new one.",
-                )
-            )
+            problem = "The connection has reached its maximum duration. Open a new one."
+            await self._send_error(RequestRejected(400, "websocket_connection_limit_reached", problem))
         finally:
             worker.cancel()
         await self._socket.close()
@@ -222,9 +211,6 @@ def _convert_reply(reply: CannedReply) -> RequestRejected:
     return RequestRejected(reply.status, error.text("code") or "server_error", message)
 
 
-# --- Routes ---
-
-
 async def health(_request: web.Request) -> web.Response:
     return web.Response(text="Tollbridge gateway: POST /v1/responses, GET /v1/models\n")
 
@@ -261,7 +247,7 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     steps = service.make_steps(accepted_request, scenario, bearer=request[RECEIVED].bearer)
     if accepted_request.body.stream or scenario.always_streams:
         chunks = scenario.chunks(make_chunks(steps, scenario.framing))
-        return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
+        return await send_chunks(request, chunks)
     return await send_joined(request, steps, _join_events)
 
 
@@ -325,10 +311,9 @@ async def send_json(request: web.Request, value: Any) -> web.StreamResponse:
 
 async def send_body(request: web.Request, body: bytes) -> web.StreamResponse:
     scenario = request[SCENARIO]
-    if scenario.encoding is None and scenario.chunks is pass_chunks:
+    if scenario.encoding is None and scenario.chunks is iter:
         return web.Response(body=body, content_type="application/json")
-    chunks: Iterable[Chunk] = scenario.chunks([body])
-    return await send_chunks(request, chunks, "application/json", scenario.encoding)
+    return await send_chunks(request, scenario.chunks([body]), "application/json")
 
 
 def _read_body(request: web.Request) -> dict[str, Any]:

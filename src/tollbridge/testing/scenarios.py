@@ -32,48 +32,29 @@ from tollbridge.types.events import Usage
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """How the gateway handles a request. The defaults are the normal behaviour.
+    """How the gateway handles a request. The defaults are the normal behaviour."""
 
-    Attributes:
-        description: One line for help texts and tables.
-        reply: Creates a reply that is sent in place of a response.
-        fault: What happens in place of a response: the connection is closed at once or after a silence, or
-            the request is redirected to another path of the same host, or to another host and port.
-        applies: Whether `reply` or `fault` applies to a body.
-        once: Apply them only to the first of several equal requests.
-        lacks: Names of the features that the server lacks, see `refusals.SERVER_RULES`.
-        missing_paths: Ends of the paths that do not exist.
-        body: Converts a body that has a form of its own to the form of the protocol.
-        words: What to ask the scripted model for, in addition to the words in the message.
-        answer: Changes the answer of the model.
-        reasoning: Name of the events that carry reasoning.
-        events: Changes the events.
-        numbered: Whether events have a `sequence_number`.
-        framing: How events are written as bytes.
-        chunks: Changes how the bytes are divided into writes.
-        encoding: The compression.
-        always_streams: Stream even if the request did not ask for a stream.
-        switches_provider: Let the next provider answer, if the prompt cache has several.
-    """
-
-    description: str
-    reply: MakeReply | None = None
+    description: str  # one line for help texts and tables
+    reply: MakeReply | None = None  # creates a reply that is sent in place of a response
+    # What happens in place of a response: the connection is closed at once or after a silence, or the request
+    # is redirected to another path of the same host, or to another host and port.
     fault: Literal["disconnect", "silence", "redirect", "redirect elsewhere"] | None = None
-    applies: Callable[[Mapping[str, Any]], bool] = lambda _body: True
-    once: bool = False
-    lacks: tuple[str, ...] = ()
-    missing_paths: tuple[str, ...] = ()
+    applies: Callable[[Mapping[str, Any]], bool] = lambda _body: True  # `reply` or `fault`, to a body
+    once: bool = False  # apply them only to the first of several equal requests
+    lacks: tuple[str, ...] = ()  # the features that the server lacks, by their names in `SERVER_RULES`
+    missing_paths: tuple[str, ...] = ()  # ends of the paths that do not exist
+    # Converts a body that has a form of its own to the form of the protocol.
     body: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # what to ask the scripted model for, besides the words in the message
     answer: Callable[[ScriptedAnswer], ScriptedAnswer] = lambda answer: answer
-    reasoning: ReasoningName = "reasoning_summary_text"
+    reasoning: ReasoningName = "reasoning_summary_text"  # the events that carry reasoning
     events: Fault = lambda steps, _: steps
-    numbered: bool = True
+    numbered: bool = True  # events have a `sequence_number`
     framing: Framing = Framing()
-    chunks: Callable[[Iterable[Chunk]], Iterator[Chunk]] = faults.pass_chunks
+    chunks: Callable[[Iterable[Chunk]], Iterator[Chunk]] = iter  # how the bytes are divided into writes
     encoding: Literal["gzip", "br"] | None = None
-    always_streams: bool = False
-    switches_provider: bool = False
+    always_streams: bool = False  # even if the request did not ask for a stream
+    switches_provider: bool = False  # the next provider answers, if the prompt cache has several
 
 
 _RATE_LIMIT = make_rate_limit(lambda: str(RETRY_AFTER))
@@ -104,65 +85,54 @@ _ANSWERS: dict[str, Scenario] = {
 }
 
 _REPLIES: dict[str, Scenario] = {
-    "unauthorized": Scenario(
-        "401", reply=make_error(401, "invalid_api_key", "The API key is missing or wrong.")
-    ),
-    "forbidden": Scenario(
-        "403", reply=make_error(403, "forbidden", "This key is not allowed to use this model.")
-    ),
-    "not-found": Scenario("404", reply=make_error(404, "model_not_found", "The model does not exist.")),
-    "rate-limit": Scenario("429 with Retry-After in seconds", reply=_RATE_LIMIT),
-    "rate-limit-date": Scenario("429 with Retry-After as a date", reply=make_rate_limit(make_retry_date)),
-    "rate-limit-once": Scenario(
-        "429 with Retry-After on the first attempt only", reply=_RATE_LIMIT, once=True
-    ),
-    "server-error": Scenario("500", reply=_SERVER_ERROR),
-    "server-error-once": Scenario("500 on the first attempt only", reply=_SERVER_ERROR, once=True),
+    "unauthorized": Scenario("401", make_error(401, "invalid_api_key", "The API key is missing or wrong.")),
+    "forbidden": Scenario("403", make_error(403, "forbidden", "This key is not allowed to use this model.")),
+    "not-found": Scenario("404", make_error(404, "model_not_found", "The model does not exist.")),
+    "rate-limit": Scenario("429 with Retry-After in seconds", _RATE_LIMIT),
+    "rate-limit-date": Scenario("429 with Retry-After as a date", make_rate_limit(make_retry_date)),
+    "rate-limit-once": Scenario("429 with Retry-After on the first attempt only", _RATE_LIMIT, once=True),
+    "server-error": Scenario("500", _SERVER_ERROR),
+    "server-error-once": Scenario("500 on the first attempt only", _SERVER_ERROR, once=True),
     "overloaded": Scenario(
-        "503", reply=make_error(503, "overloaded", "The server is overloaded; try again later.")
+        "503", make_error(503, "overloaded", "The server is overloaded; try again later.")
     ),
     "context-too-long": Scenario(
         "400, the prompt is too long, with the token counts",
-        reply=make_error(
+        make_error(
             400,
             "context_length_exceeded",
             "This model's maximum context length is 128000 tokens. However, your messages resulted in 131072 "
             "tokens. Please reduce the length of the messages.",
         ),
     ),
-    "html-error": Scenario("502 with an HTML page", reply=make_page(502, BAD_GATEWAY_PAGE, "text/html")),
-    "text-error": Scenario(
-        "500 with plain text", reply=make_page(500, "Internal Server Error", "text/plain")
-    ),
-    "empty-error": Scenario("500 with no body", reply=make_page(500, "", "text/plain")),
+    "html-error": Scenario("502 with an HTML page", make_page(502, BAD_GATEWAY_PAGE, "text/html")),
+    "text-error": Scenario("500 with plain text", make_page(500, "Internal Server Error", "text/plain")),
+    "empty-error": Scenario("500 with no body", make_page(500, "", "text/plain")),
     "detail-error": Scenario(
         "422 with a JSON `detail` list",
-        reply=make_json_error(
+        make_json_error(
             422, {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type": "missing"}]}
         ),
     ),
     "list-error": Scenario(
         "400 whose JSON `error` is a list",
-        reply=make_json_error(
-            400, {"success": False, "error": [{"path": ["input"], "message": "Invalid input"}]}
-        ),
+        make_json_error(400, {"success": False, "error": [{"path": ["input"], "message": "Invalid input"}]}),
     ),
     "string-error": Scenario(
-        "400 whose JSON `error` is a string",
-        reply=make_json_error(400, {"error": "The request is not right."}),
+        "400 whose JSON `error` is a string", make_json_error(400, {"error": "The request is not right."})
     ),
     "bare-error": Scenario(
         "400 whose JSON error has only message and type",
-        reply=make_json_error(
+        make_json_error(
             400, {"error": {"message": "The request is not right.", "type": "invalid_request_error"}}
         ),
     ),
     "sse-error": Scenario(
-        "500 with an event stream as its body", reply=make_page(500, SSE_ERROR, "text/event-stream")
+        "500 with an event stream as its body", make_page(500, SSE_ERROR, "text/event-stream")
     ),
     "html-page": Scenario(
         "200 with an HTML page (a captive portal)",
-        reply=make_page(200, "<!DOCTYPE html><html><body>Please log in</body></html>", "text/html"),
+        make_page(200, "<!DOCTYPE html><html><body>Please log in</body></html>", "text/html"),
     ),
     "redirect": Scenario("307 to another path of the same host", fault="redirect"),
     "redirect-elsewhere": Scenario(
@@ -316,7 +286,7 @@ _SERVERS: dict[str, Scenario] = {
 }
 
 _REJECTS: dict[str, Scenario] = {
-    name: Scenario(description, reply=reply, applies=applies)
+    name: Scenario(description, reply, applies=applies)
     for name, (description, applies, reply) in REJECTION_RULES.items()
 }
 
@@ -326,11 +296,7 @@ VALID: frozenset[str] = frozenset(_ANSWERS) - {"image", "reasoning-text"}
 
 
 def find_scenario(name: str) -> Scenario:
-    """Return the scenario with this name.
-
-    Raises:
-        RequestRejected: There is none.
-    """
+    """Return the scenario with this name. An unknown name is rejected."""
     scenario = SCENARIOS.get(name)
     if scenario is None:
         reject("unknown_scenario", unknown_scenario_message(name), "scenario")

@@ -9,7 +9,6 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -44,10 +43,6 @@ _API_PREFIXES = ("/v1", "/v3", "/v4")
 # Error codes for the errors of aiohttp, by status.
 _ERROR_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _logger = logging.getLogger("tollbridge.testing")
-
-
-# Returns the error for the decoded body of a request, or None to answer it.
-Reject = Callable[[Any], RequestRejected | None]
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -104,17 +99,23 @@ class Gateway:
         settings: FaultSettings | None = None,
         model: Model | None = None,
         reply: CannedReply | None = None,
-        reject: Reject | None = None,
+        reject: Callable[[Any], RequestRejected | None] | None = None,
         strict: bool = False,
         cache: CacheSettings | None = None,
         prompts: PromptSettings | None = None,
     ) -> None:
         if scenario not in SCENARIOS:
             raise RequestError(unknown_scenario_message(scenario))
-        self._host, self._port = host, port
+        self._host, self.port = host, port
         self._service = Service(
             scenario, api_key, settings, model, strict=strict, cache=cache, prompts=prompts
         )
+        # The newest requests, in the order in which they were received.
+        self.requests: Sequence[ReceivedRequest] = self._service.log.requests
+        # The answers that the gateway began, with the usage that it reported for each.
+        self.counted: Sequence[CountedAnswer] = self._service.counted
+        # The simulated prompt cache: its clock can be moved, and its provider switched.
+        self.cache: PromptCache = self._service.cache
         self._reply = reply
         self._reject = reject
         self._other_port: int | None = None  # the target of `redirect-elsewhere`
@@ -124,47 +125,15 @@ class Gateway:
     def url(self) -> str:
         """The base URL. It ends in `/v1`."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}/v1"
-
-    @property
-    def port(self) -> int:
-        return self._port
-
-    @property
-    def requests(self) -> Sequence[ReceivedRequest]:
-        """The newest requests, in the order in which they were received."""
-        return self._service.log.requests
-
-    @property
-    def counted(self) -> Sequence[CountedAnswer]:
-        """The answers that the gateway began, with the usage that it reported for each."""
-        return self._service.counted
-
-    @property
-    def cache(self) -> PromptCache:
-        """The simulated prompt cache: its clock can be moved, and its provider switched."""
-        return self._service.cache
+        return f"http://{host}:{self.port}/v1"
 
     async def wait_for_request(self, timeout: float = 5.0) -> ReceivedRequest:  # noqa: ASYNC109
-        """Wait for the next request that this method has not returned yet.
-
-        It returns as soon as the headers are received.
-
-        Raises:
-            TimeoutError: There is none within `timeout` seconds.
-        """
+        """Wait for the headers of the next request that this method has not returned yet."""
         async with asyncio.timeout(timeout):
             return await self._service.log.new_requests.get()
 
     async def wait_for_disconnect(self, timeout: float = 5.0) -> float:  # noqa: ASYNC109
-        """Wait until a client disconnects before the end of its response.
-
-        Returns:
-            The time at which the server noticed it, by `time.monotonic()`.
-
-        Raises:
-            TimeoutError: No client disconnects within `timeout` seconds.
-        """
+        """Wait until a client disconnects before the end of its response, and return the monotonic time."""
         async with asyncio.timeout(timeout):
             return await self._service.log.disconnect_times.get()
 
@@ -187,12 +156,12 @@ class Gateway:
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         try:
-            self._port = await self._listen(self._port)
+            self.port = await self._listen(self.port)
         except OSError as error:
             await self.stop()
-            problem = f"Cannot listen on {self._host} port {self._port}: {error.strerror or error}."
+            problem = f"Cannot listen on {self._host} port {self.port}: {error.strerror or error}."
             if error.errno == errno.EADDRINUSE:
-                problem = f"Port {self._port} is already in use."
+                problem = f"Port {self.port} is already in use."
             raise RequestError(problem) from error
 
     async def _listen(self, port: int = 0) -> int:
@@ -213,9 +182,7 @@ class Gateway:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     @web.middleware

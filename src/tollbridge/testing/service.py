@@ -52,61 +52,39 @@ Model = Callable[[AcceptedRequest], ScriptedAnswer | None]
 
 
 class ReceivedRequest:
-    """A request that the gateway received, for tests to inspect.
+    """A request that the gateway received, for tests to inspect. Times are those of `time.monotonic()`."""
 
-    Attributes:
-        id: The value of the response header `x-request-id`.
-        method: The HTTP method, or `WEBSOCKET` for a message of a WebSocket.
-        path: The path, percent-encoded as it was received.
-        port: The port on which it was received.
-        bearer: The API key. `headers` and `repr()` do not contain it.
-        headers: The headers by lower-case name. If a header is repeated, the last value counts.
-        body: The decoded JSON body, or None.
-        raw: The body as it was received.
-        status: The HTTP status of the response, or None before it is sent.
-        scenario: The scenario that was used.
-        received_at: When it was received, by `time.monotonic()`.
-        disconnected_at: When the server noticed that the client disconnected before the end of the response,
-            by `time.monotonic()`, or None.
-        dropped: Whether the server closed the connection before the end of the response.
-    """
-
-    def __init__(self, method: str, path: str, headers: Mapping[str, str], port: int | None = None) -> None:
-        self.id = f"req_{secrets.token_hex(8)}"
-        self.method = method
-        self.path = path
+    def __init__(self, method: str, path: str, headers: Mapping[str, str], port: int | None) -> None:
+        self.id = f"req_{secrets.token_hex(8)}"  # the response header `x-request-id`
+        self.method = method  # `WEBSOCKET` for a message of a WebSocket
+        self.path = path  # percent-encoded as it was received
         self.port = port
-        self.bearer = read_key(headers)
+        self.bearer = read_key(headers)  # the API key; `headers` and `repr()` do not contain it
+        # By lower-case name. If a header is repeated, the last value counts.
         self.headers = {name.lower(): value for name, value in headers.items()}
         for name in self.headers.keys() & {header.name for header in key_headers()}:
             self.headers[name] = "[redacted]"
-        self.body: Any = None
+        self.body: Any = None  # decoded
         self.raw = b""
-        self.status: int | None = None
+        self.status: int | None = None  # None before the response is sent
         self.scenario: str | None = None
         self.received_at = time.monotonic()
+        # When the server noticed that the client disconnected before the end of the response.
         self.disconnected_at: float | None = None
-        self.dropped = False
+        self.dropped = False  # the server closed the connection before the end of the response
 
     def __repr__(self) -> str:
         return f"<ReceivedRequest {self.method} {self.path} {self.status}>"
 
 
 class RequestLog:
-    """The newest requests, in the order in which they were received.
-
-    Attributes:
-        requests: All of them.
-        new_requests: Those that no test has waited for yet.
-        disconnect_times: When clients disconnected, as long as no test has waited for it.
-        closed: Whether the server stops. Clients that lose their connection then did not disconnect.
-    """
+    """The newest requests, in the order in which they were received. The queues are what tests wait for."""
 
     def __init__(self) -> None:
         self.requests: deque[ReceivedRequest] = deque(maxlen=LIMITS.requests)
         self.new_requests: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
         self.disconnect_times: asyncio.Queue[float] = asyncio.Queue()
-        self.closed = False
+        self.closed = False  # the server stops: clients that lose their connection now did not disconnect
 
     def add(self, received: ReceivedRequest) -> None:
         self.requests.append(received)
@@ -122,16 +100,9 @@ class RequestLog:
 
 
 class CountedAnswer(msgspec.Struct):
-    """An answer that the gateway began, and the usage that it has reported for it.
+    """An answer that the gateway began, and the usage in the last event that was sent with one."""
 
-    Attributes:
-        bearer: The API key of the request.
-        response_id: The id of the response.
-        usage: The usage in the last event that was sent with one; `None` if the answer ended before, or has
-            none.
-    """
-
-    bearer: str | None
+    bearer: str | None  # the API key of the request
     response_id: str
     usage: Usage | None = None
 
@@ -200,11 +171,7 @@ class Service:
         return is_first
 
     def accept(self, body: Mapping[str, Any], *stores: ResponseStore) -> AcceptedRequest:
-        """Validate a request for a response. Previous responses are in `stores` or in that of the server.
-
-        Raises:
-            RequestRejected: The request is invalid.
-        """
+        """Validate a request for a response. Previous responses are in `stores` or in that of the server."""
         if self._reasoning is not None:
             check_schema(body)
             check_rules(body.get("input"))

@@ -31,7 +31,7 @@ from tollbridge.protocols.openresponses.schema import (
 )
 from tollbridge.testing.limits import LIMITS
 from tollbridge.testing.refusals import reject
-from tollbridge.testing.validation import read_shape
+from tollbridge.testing.validation import read_shape, read_type
 
 Item = Mapping[str, Any]
 _Shape = TypeVar("_Shape", bound=Shape)
@@ -44,9 +44,6 @@ def check_schema(body: Mapping[str, Any]) -> None:
 
     The shapes are those of the lenient reader. In addition, this function rejects null where a field may
     only be omitted, and the values that the shapes allow beyond the specification.
-
-    Raises:
-        RequestRejected: The body does not match. The error's `param` is the exact path.
     """
     body = _with_whole_numbers(body)
     output_format, body = _pop_output_format(body)
@@ -67,10 +64,10 @@ def check_schema(body: Mapping[str, Any]) -> None:
         _read_strictly(tool, FunctionTool, f"tools[{index}]")
     if isinstance(request.tool_choice, dict):
         choice = request.tool_choice
-        _read_strictly(choice, TOOL_CHOICES[_read_type(choice, TOOL_CHOICES, "tool_choice")], "tool_choice")
+        _read_strictly(choice, TOOL_CHOICES[read_type(choice, TOOL_CHOICES, "tool_choice")], "tool_choice")
     if output_format is not None:
         output_format = {"type": "json_schema", **output_format}
-        if _read_type(output_format, ("text", "json_schema"), "text.format") == "json_schema":
+        if read_type(output_format, ("text", "json_schema"), "text.format") == "json_schema":
             _read_strictly(output_format, TextFormat, "text.format")
 
 
@@ -103,7 +100,7 @@ def _check_item(item: Mapping[str, Any], param: str) -> None:
     if item.get("type") is None and "role" in item:
         problem = f"Missing required parameter: {param}.type."
         reject("missing_required_parameter", problem, f"{param}.type")
-    kind = "item_reference" if item.get("type") is None else _read_type(item, SPECIFIED_ITEMS, param)
+    kind = "item_reference" if item.get("type") is None else read_type(item, SPECIFIED_ITEMS, param)
     is_answer = kind == "message" and item.get("role") == "assistant"
     _read_strictly(item, AssistantMessageItem if is_answer else SPECIFIED_ITEMS[kind], param)
     if kind == "reasoning" and item.get("content") is not None:
@@ -112,7 +109,7 @@ def _check_item(item: Mapping[str, Any], param: str) -> None:
         if isinstance(item.get(field), list):
             for index, part in enumerate(item[field]):
                 path = f"{param}.{field}[{index}]"
-                _read_strictly(part, SPECIFIED_CONTENT[_read_type(part, sorted(allowed), path)], path)
+                _read_strictly(part, SPECIFIED_CONTENT[read_type(part, allowed, path)], path)
 
 
 def _read_strictly(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Shape:
@@ -127,13 +124,6 @@ def _check_not_null(value: Mapping[str, Any], shape: type[Shape], param: str) ->
         if field in value and value[field] is None:
             path = f"{param}.{field}" if param else field
             _reject_value(path, "must not be null; omit the field instead")
-
-
-def _read_type(value: Mapping[str, Any], allowed: Sequence[str] | Mapping[str, Any], param: str) -> str:
-    kind = value.get("type")
-    if not isinstance(kind, str) or kind not in allowed:
-        _reject_value(f"{param}.type", f"{kind!r} is not one of {', '.join(allowed)}")
-    return kind
 
 
 def _reject_value(param: str, problem: str) -> NoReturn:
@@ -152,9 +142,6 @@ def check_rules(value: str | Sequence[Item] | None) -> None:
     * Reasoning is followed by a message of the assistant or a function call.
 
     The value is the `input` of a request that `check_schema` accepts.
-
-    Raises:
-        RequestRejected: A rule is broken.
     """
     items = [{"type": "message", "role": "user", "content": value}] if isinstance(value, str) else value or []
     if not any(item.get("role") == "user" for item in items):
@@ -270,12 +257,7 @@ class ReasoningRegistry:
                 _put(self._calls, item["call_id"], reasoning)
 
     def check(self, model: str, items: Sequence[Item]) -> None:
-        """Check the reasoning in a conversation.
-
-        Raises:
-            RequestRejected: Reasoning was changed or belongs to another model, or a call is sent without
-                the reasoning that preceded it.
-        """
+        """Reject reasoning that was changed or belongs to another model, and a call without its reasoning."""
         latest: Item | None = None
         for index, item in enumerate(items):
             match item["type"]:

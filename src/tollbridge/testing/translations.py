@@ -7,6 +7,7 @@ encoded by the encoder of the protocol.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -82,7 +83,7 @@ async def send_answer(
             done=scenario.framing.done and done,
         )
         chunks = scenario.chunks(make_chunks(_convert_steps(steps, encoder), framing))
-        return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
+        return await send_chunks(request, chunks)
 
     def make_body(_: object) -> Json | None:
         try:
@@ -116,31 +117,25 @@ def _convert_steps(steps: Iterable[Step], encoder: AnswerEncoder, *, fails: bool
             yield from encoder.finish(error)
 
 
-def _answer_handler(caller: Caller) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        decoded = _read_request(request, caller)
-        # The API requires a limit, unlike the decoder, which also reads requests for the number of tokens.
-        if caller is MESSAGES and decoded.request.max_output_tokens is None:
-            reject("invalid_request_error", "max_tokens: Field required", "max_tokens")
-        accepted = request.app[SERVICE].accept(_convert_request(decoded))
-        return await send_answer(
-            request,
-            accepted,
-            caller.encoder(decoded, input_tokens=accepted.input_tokens),
-            stream=decoded.stream,
-            event_lines=caller.names_events,
-            done=caller.ends_with_done,
-        )
-
-    return handle
+async def _answer(request: web.Request, caller: Caller) -> web.StreamResponse:
+    decoded = _read_request(request, caller)
+    # The API requires a limit, unlike the decoder, which also reads requests for the number of tokens.
+    if caller is MESSAGES and decoded.request.max_output_tokens is None:
+        reject("invalid_request_error", "max_tokens: Field required", "max_tokens")
+    accepted = request.app[SERVICE].accept(_convert_request(decoded))
+    return await send_answer(
+        request,
+        accepted,
+        caller.encoder(decoded, input_tokens=accepted.input_tokens),
+        stream=decoded.stream,
+        event_lines=caller.names_events,
+        done=caller.ends_with_done,
+    )
 
 
-def _count_handler(caller: Caller) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        tokens = request.app[SERVICE].count(_convert_request(_read_request(request, caller)))
-        return await send_json(request, caller.encode_count(tokens))
-
-    return handle
+async def _count(request: web.Request, caller: Caller) -> web.StreamResponse:
+    tokens = request.app[SERVICE].count(_convert_request(_read_request(request, caller)))
+    return await send_json(request, caller.encode_count(tokens))
 
 
 def _read_request(request: web.Request, caller: Caller) -> CallerRequest:
@@ -200,6 +195,6 @@ async def convert_errors(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    *(("POST", f"/v1{caller.path}", _answer_handler(caller)) for caller in (CHAT_COMPLETIONS, MESSAGES)),
-    ("POST", f"/v1{MESSAGES.count_path}", _count_handler(MESSAGES)),
+    *(("POST", f"/v1{each.path}", partial(_answer, caller=each)) for each in (CHAT_COMPLETIONS, MESSAGES)),
+    ("POST", f"/v1{MESSAGES.count_path}", partial(_count, caller=MESSAGES)),
 )

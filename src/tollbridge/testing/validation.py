@@ -1,4 +1,4 @@
-"""Validate requests, and reject invalid ones with an error that names the field.
+"""Validate requests, and reject invalid ones: `RequestRejected` is raised with the name of the field.
 
 Reading is lenient: null is the same as an omitted field, unknown fields are ignored, and values that
 gateways accept beyond the specification are allowed. `strict` has the checks of a strict gateway.
@@ -7,7 +7,7 @@ gateways accept beyond the specification are allowed. `strict` has the checks of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,11 +32,7 @@ _MISSING_FIELD = re.compile(r"missing required field `(\w+)`")
 
 
 def read_json(data: bytes | str) -> dict[str, Any]:
-    """Decode a request body that must be a JSON object.
-
-    Raises:
-        RequestRejected: The body is not JSON, or not an object.
-    """
+    """Decode a request body that must be a JSON object."""
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -50,9 +46,6 @@ def read_shape(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Sh
     """Convert a JSON object to a struct.
 
     `param` is the path of the object in the request, used in errors. It is empty for the body itself.
-
-    Raises:
-        RequestRejected: The object does not match. The error's `param` is the path of the invalid field.
     """
     try:
         return msgspec.convert(value, shape)
@@ -63,6 +56,17 @@ def read_shape(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Sh
             reject("missing_required_parameter", f"Missing required parameter: {field}.", field)
         field = f"{param}{path}".removeprefix(".")
         reject("invalid_value", f"{field or 'The body'}: {problem}.", field)
+
+
+def read_type(
+    value: Mapping[str, Any], allowed: Collection[str], param: str, code: str = "invalid_value"
+) -> str:
+    """Return the type of an object, which must be one of those that are allowed."""
+    kind = value.get("type")
+    if not isinstance(kind, str) or kind not in allowed:
+        problem = f"{param}.type is {show_value(kind)}. Valid types: {', '.join(sorted(allowed))}."
+        reject(code, problem, f"{param}.type")
+    return kind
 
 
 def read_input(value: str | Sequence[Mapping[str, Any]] | None) -> list[Item]:
@@ -79,16 +83,10 @@ def read_input(value: str | Sequence[Mapping[str, Any]] | None) -> list[Item]:
 
 def _read_item(item: Mapping[str, Any], param: str) -> Item:
     # The specification requires a type for messages; OpenAI's clients omit it.
-    kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
-    shape = ITEMS.get(kind) if isinstance(kind, str) else None
-    if shape is None:
-        reject(
-            "unknown_item_type",
-            f"{param}.type is {show_value(kind)}. Valid types: {', '.join(ITEMS)}.",
-            f"{param}.type",
-        )
-    read_shape(item, shape, param)
-    typed_item: Item = {**item, "type": kind}
+    default = "message" if "role" in item else "item_reference" if "id" in item else None
+    typed_item: Item = {**item, "type": item.get("type") or default}
+    kind = read_type(typed_item, ITEMS, param, "unknown_item_type")
+    read_shape(item, ITEMS[kind], param)
     for field, allowed in content_fields(typed_item):
         if isinstance(item.get(field), list):
             _check_parts(item[field], allowed, f"{param}.{field}")
@@ -97,13 +95,8 @@ def _read_item(item: Mapping[str, Any], param: str) -> Item:
 
 def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], param: str) -> None:
     for index, part in enumerate(parts):
-        path, kind = f"{param}[{index}]", part.get("type")
-        if not isinstance(kind, str) or kind not in allowed:
-            reject(
-                "invalid_content_type",
-                f"{path}.type is {show_value(kind)}. Allowed here: {', '.join(sorted(allowed))}.",
-                f"{path}.type",
-            )
+        path = f"{param}[{index}]"
+        kind = read_type(part, allowed, path, "invalid_content_type")
         read_shape(part, CONTENT[kind], path)
         if kind == "input_image":
             _check_image(part.get("image_url"), f"{path}.image_url")
@@ -123,12 +116,9 @@ def _check_image(url: str | None, param: str) -> None:
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:
-    """Return the function tools of a request.
+    """Return the function tools of a request, which must have different names.
 
     Tools of other types are ignored: agents declare many types by default, and gateways pass them on.
-
-    Raises:
-        RequestRejected: A function tool is invalid, or two have the same name.
     """
     functions: list[FunctionTool] = []
     for index, tool in enumerate(tools or ()):
@@ -175,12 +165,9 @@ def check_output_format(body: CreateBody) -> None:
 
 
 def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
-    """Check that every function call has exactly one output, and that the output follows the call.
+    """Check that there are items, that every call has exactly one output, and that it follows the call.
 
     The names are the source of each item, such as `input[0]`; used in errors.
-
-    Raises:
-        RequestRejected: The conversation is empty, or calls and outputs do not match.
     """
     if not items:
         problem = "input is missing or empty. Send a string or at least one item."

@@ -25,18 +25,16 @@ _FORMATS: dict[str, str] = {
 def make_value(
     schema: Any,
     hint: Callable[[str], str | None] = lambda _name: None,
-    name: str = "value",
     full: bool = False,
 ) -> Any:
     """Create a value that satisfies a JSON Schema, as far as possible without a search.
 
     Args:
         schema: The schema. It can be invalid: parts of the wrong type are ignored.
-        hint: Returns a text for a string field by its name, or None.
-        name: The name of the value, used as the text if there is no hint.
+        hint: Returns a text for a string field by its name. Without a hint, the text is the name.
         full: Whether to include optional fields.
     """
-    return _Maker(schema if isinstance(schema, Mapping) else {}, hint, full).make(schema, name, 0)
+    return _Maker(schema if isinstance(schema, Mapping) else {}, hint, full).make(schema, "value", 0)
 
 
 class _Maker:

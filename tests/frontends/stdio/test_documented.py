@@ -15,7 +15,7 @@ from tests.frontends.stdio.stdio_client import SRC
 from tollbridge.frontends.stdio import errors as faults
 from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.limits import LIMITS
-from tollbridge.frontends.stdio.methods import METHODS, LoopMethod
+from tollbridge.frontends.stdio.methods import METHODS
 from tollbridge.frontends.stdio.watchdog import EXIT_FROZEN
 from tollbridge.protocols import jsonrpc
 from tollbridge.transport.retry import RetryPolicy
@@ -33,7 +33,7 @@ def test_every_method_is_documented() -> None:
 
 
 def test_the_methods_that_are_answered_when_they_are_ready_are_listed_twice() -> None:
-    names = {name for name, method in METHODS.items() if isinstance(method, LoopMethod)}
+    names = {name for name, method in METHODS.items() if method.thread == "loop"}
     lifecycle = re.search(r"responses to ([^;.]*) come when they are ready", TEXT)
     pending = re.search(r"^\| `pending` \| .*?: (.*) \|$", TEXT, re.MULTILINE)
     for sentence in (lifecycle, pending):

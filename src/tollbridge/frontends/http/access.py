@@ -15,27 +15,16 @@ from tollbridge.types.urls import explain_refusal, is_loopback
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server listens, and for whom.
-
-    Attributes:
-        host: The address to listen on.
-        port: The port; 0 is any free port.
-        token: The token that callers must send; required if `host` is not an address of this computer only.
-        usage_only: Whether only the usage page is served, and no request is answered.
-    """
+    """How the server listens, and for whom."""
 
     host: str = "127.0.0.1"
-    port: int = 0
-    token: str | None = None
-    usage_only: bool = False
+    port: int = 0  # any free port
+    token: str | None = None  # callers must send it; required if other computers can reach `host`
+    usage_only: bool = False  # only the usage page is served, and no request is answered
 
 
 def check_token(options: ServerOptions) -> None:
-    """Check that a server has a token if other computers can reach it.
-
-    Raises:
-        RequestError: The address is not loopback and there is no token.
-    """
+    """Raise `RequestError` if other computers can reach the server, and it has no token."""
     if options.token is None and not is_loopback(options.host):
         raise RequestError(
             f"Listening on {options.host} needs a token, because other computers can reach it. "
@@ -58,15 +47,11 @@ def check_access(request: web.Request, options: ServerOptions) -> BridgeError | 
     if request.path in ("/", "/health"):
         return None
     if options.token is not None:
-        sent = read_token(request.headers) or ""
+        # The API key, as any protocol or Azure's clients send it.
+        sent = read_key(request.headers) or request.headers.get("api-key") or ""
         if hmac.compare_digest(sent.encode("utf-8", "replace"), options.token.encode()):
             return None
         return NotAuthenticated("The token is missing or wrong. Send it as the API key.")
     if not is_loopback(request.remote or ""):
         return NotAuthenticated("Without a token, this server answers programs of this computer only.")
     return None
-
-
-def read_token(headers: Mapping[str, str]) -> str | None:
-    """Return the API key of a request, as any protocol or Azure's clients send it."""
-    return read_key(headers) or headers.get("api-key")

@@ -183,17 +183,15 @@ class AnswerService:
         tokens = await self._front_end.count_request(chat, account, body=body if may_pass else None)
         return _json_response(protocol.encode_count(tokens))
 
-    async def models(self, protocol: Caller) -> web.StreamResponse:
-        models = await self._engine.models(await self._find_account())
-        return _json_response(protocol.encode_models(models))
-
-    async def model(self, name: str, protocol: Caller) -> web.StreamResponse:
-        """Answer with one entry of the model list.
+    async def models(self, protocol: Caller, name: str | None = None) -> web.StreamResponse:
+        """Answer with the model list, or with the entry of one model.
 
         Raises:
             NotFound: The list has no such model.
         """
         models = await self._engine.models(await self._find_account())
+        if name is None:
+            return _json_response(protocol.encode_models(models))
         name = self._engine.settings.aliases.get(name, name)
         model = next((model for model in models if model.id == name), None)
         if model is None:

@@ -18,14 +18,11 @@ from tollbridge.frontends.http.callers import find_caller, list_callers
 from tollbridge.frontends.http.limits import LIMITS
 from tollbridge.frontends.http.websocket import serve_socket
 from tollbridge.frontends.usage_page import MAX_DAYS, encode_report, read_page
-from tollbridge.types.errors import BridgeError, NotAuthenticated, NotFound, NotPermitted, RequestError
+from tollbridge.types.errors import BridgeError, NotFound, RequestError
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-# Errors of this server itself, by status. Protocols name the type of an error in its body.
-_ERRORS: dict[int, type[BridgeError]] = {401: NotAuthenticated, 403: NotPermitted, 404: NotFound}
 
 
 @asynccontextmanager
@@ -79,7 +76,8 @@ def create_app(
             return error_response(protocol, error)
         except web.HTTPException as error:
             message = f"{request.method} {request.path}: {error.reason}."
-            kind = _ERRORS.get(error.status, RequestError)
+            # Protocols name the type of an error in its body.
+            kind = NotFound if error.status == 404 else RequestError
             return error_response(protocol, kind(message, status=error.status), error.status)
 
     async def health(_: web.Request) -> web.StreamResponse:
@@ -94,10 +92,8 @@ def create_app(
         return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
 
     async def models(request: web.Request) -> web.StreamResponse:
-        return await service.models(find_caller(request.path, request.headers))
-
-    async def model(request: web.Request) -> web.StreamResponse:
-        return await service.model(request.match_info["name"], find_caller(request.path, request.headers))
+        caller = find_caller(request.path, request.headers)
+        return await service.models(caller, request.match_info.get("name"))
 
     app = web.Application(middlewares=[middleware], client_max_size=LIMITS.body_bytes)
     app.router.add_get("/health", health)
@@ -107,7 +103,7 @@ def create_app(
         return app
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
-        app.router.add_get(f"{prefix}/models/{{name:.+}}", model)
+        app.router.add_get(f"{prefix}/models/{{name:.+}}", models)
         for caller in list_callers():
             app.router.add_post(prefix + caller.path, partial(service.answer, protocol=caller))
             if caller.count_path is not None:

@@ -105,9 +105,6 @@ class _Connection:
         """Put the conversation that the request continues into its body, and return all items.
 
         A response that is not known here may be known to the gateway: it is asked.
-
-        Raises:
-            RequestError: A tool result has no call.
         """
         items = body.get("input")
         if isinstance(items, str):

@@ -48,10 +48,10 @@ OnEnd = Callable[[Any, BaseException | None], object]
 class EventLoopThread:
     """Runs calls in an event loop. The public methods are called from other threads.
 
-    `load_handlers` is called in the loop's thread.
+    `load_handlers` runs in the loop's thread.
     """
 
-    def __init__(self, load_handlers: Callable[[], Handlers]) -> None:
+    def __init__(self, load_handlers: Callable[[], Coroutine[Any, Any, Handlers]]) -> None:
         self.heartbeat = Heartbeat()
         self.watchdog = Watchdog(self.heartbeat)
         self._load_handlers = load_handlers
@@ -107,12 +107,9 @@ class EventLoopThread:
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
             self._stopped, self._beginning = asyncio.Event(), asyncio.Lock()
-            self._handlers = self._loop.create_task(self._make_handlers())
+            self._handlers = self._loop.create_task(self._load_handlers())
             self._ready.set()
             runner.run(self._run_until_stopped())
-
-    async def _make_handlers(self) -> Handlers:
-        return self._load_handlers()
 
     async def _run_until_stopped(self) -> None:
         import asyncio

@@ -13,53 +13,39 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from tollbridge._version import __version__
 from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.errors import log_exception
-from tollbridge.protocols.jsonrpc import MAX_FRAME_BYTES, Id
+from tollbridge.protocols.jsonrpc import MAX_FRAME_BYTES
 from tollbridge.types.errors import RequestError
 
 if TYPE_CHECKING:
-    from tollbridge.frontends.stdio.handlers import Handlers
     from tollbridge.frontends.stdio.server import Server
 
 SERVER = wire.ServerInfo("tollbridge", __version__)
 EXIT_OK, EXIT_WITHOUT_SHUTDOWN = 0, 1
 
 
-class ReaderMethod(msgspec.Struct, frozen=True):
-    """A method that never waits. It is answered in the thread that reads, in the order of the messages.
+class Method(msgspec.Struct, frozen=True):
+    """A method, and the thread that answers it.
 
-    `params` is the type of the parameters, `Raw` for a method that has none: they are not decoded.
+    -   `reader`, which reads the messages, answers a method that never waits, in the order of the messages.
+    -   `count` answers the methods that count tokens, in the order of the messages.
+    -   `loop`, the event loop, answers a method that needs the engine, when its result is ready.
+
+    `run` is called with the server and the parameters, in the event loop with the handlers, the parameters
+    and the id of the request. `params` is the type of the parameters, `Raw` for a method that has none: they
+    are not decoded.
     """
 
-    run: Callable[[Server, Any], Any]
+    thread: Literal["reader", "count", "loop"]
+    run: Callable[..., Any]
     params: Any = msgspec.Raw
-
-
-class CountMethod(msgspec.Struct, frozen=True):
-    """A method that counts tokens: it is answered in a thread of its own, in the order of the messages."""
-
-    run: Callable[[Server, Any], Any]
-    params: Any = msgspec.Raw
-
-
-class LoopMethod(msgspec.Struct, frozen=True):
-    """A method that needs the engine. It is answered in the event loop, when its result is ready.
-
-    `run` is called with the handlers, the parameters, and the id of the request.
-    """
-
-    run: Callable[[Handlers, Any, Id], Coroutine[Any, Any, Any]]
-    params: Any = msgspec.Raw
-
-
-Method = ReaderMethod | CountMethod | LoopMethod
 
 
 def initialize(server: Server, params: wire.InitializeParams) -> wire.InitializeResult:
@@ -121,24 +107,24 @@ def count(server: Server, params: wire.CountParams) -> wire.CountResult:
 
 
 METHODS: dict[str, Method] = {
-    "initialize": ReaderMethod(initialize, wire.InitializeParams),
-    "status": ReaderMethod(status),
-    "shutdown": ReaderMethod(shut_down),
-    "exit": ReaderMethod(end),
-    "settings": ReaderMethod(change_settings, wire.EditorSettings),
-    "$/cancelRequest": ReaderMethod(cancel, wire.CancelParams),
-    "count": CountMethod(count, wire.CountParams),
-    "models": LoopMethod(lambda handlers, params, _: handlers.models(params), wire.ModelsParams),
-    "checkAccount": LoopMethod(
-        lambda handlers, params, _: handlers.check_account(params), wire.CheckAccountParams
+    "initialize": Method("reader", initialize, wire.InitializeParams),
+    "status": Method("reader", status),
+    "shutdown": Method("reader", shut_down),
+    "exit": Method("reader", end),
+    "settings": Method("reader", change_settings, wire.EditorSettings),
+    "$/cancelRequest": Method("reader", cancel, wire.CancelParams),
+    "count": Method("count", count, wire.CountParams),
+    "models": Method("loop", lambda handlers, params, _: handlers.models(params), wire.ModelsParams),
+    "checkAccount": Method(
+        "loop", lambda handlers, params, _: handlers.check_account(params), wire.CheckAccountParams
     ),
-    "chat": LoopMethod(
-        lambda handlers, params, call_id: handlers.chats.answer(params, call_id), wire.ChatParams
+    "chat": Method(
+        "loop", lambda handlers, params, call_id: handlers.chats.answer(params, call_id), wire.ChatParams
     ),
     # Without parameters, the usage is that of the last answer's conversation.
-    "usage": LoopMethod(lambda handlers, params, _: handlers.usage(params), wire.UsageParams | None),
-    "usagePage": LoopMethod(lambda handlers, _, __: handlers.usage_page()),
-    "usageReport": LoopMethod(
-        lambda handlers, params, _: handlers.usage_report(params), wire.UsageReportParams
+    "usage": Method("loop", lambda handlers, params, _: handlers.usage(params), wire.UsageParams | None),
+    "usagePage": Method("loop", lambda handlers, _, __: handlers.usage_page()),
+    "usageReport": Method(
+        "loop", lambda handlers, params, _: handlers.usage_report(params), wire.UsageReportParams
     ),
 }

@@ -6,20 +6,15 @@ Parts of unknown types become `Unknown`, so that a new version of VS Code does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import msgspec
 
-from tollbridge.frontends.vscode.wire import Part, ResultPart
+from tollbridge.frontends.vscode.wire import Unknown
 from tollbridge.types.text import limit_text_depth
 
 Params = TypeVar("Params")
 
-# The part types in a tool result and in a message.
-_RESULT_PARTS, _PARTS = (
-    frozenset(kind.__struct_config__.tag for kind in get_args(union)) for union in (ResultPart, Part)
-)
 _OBJECTS = (msgspec.inspect.StructType, msgspec.inspect.DictType)
 
 
@@ -48,15 +43,11 @@ def _decode(raw: msgspec.Raw, shape: type[Params]) -> Params:
         return msgspec.json.decode(raw, type=shape)
     except msgspec.ValidationError:
         params = msgspec.json.decode(raw)
-    for part in _find_unknown_parts(params):
-        name = str(part.get("type", ""))
-        part.clear()
-        part.update(type="unknown", name=name)
     return msgspec.convert(_adapt(params, msgspec.inspect.type_info(shape)), shape)
 
 
 def _adapt(value: Any, kind: msgspec.inspect.Type) -> Any:
-    """Return the value without optional fields that are `null`, and with `{}` for `[]` where it must be."""
+    """Return the value with the changes of the module's description, wherever it has this type."""
     match kind:
         case msgspec.inspect.UnionType():
             # At most one type of a union is a list; parts are objects that their `type` tells apart.
@@ -64,8 +55,13 @@ def _adapt(value: Any, kind: msgspec.inspect.Type) -> Any:
             if value == [] and not any(isinstance(member, msgspec.inspect.ListType) for member in kinds):
                 objects = (member for member in kinds if isinstance(member, _OBJECTS))
                 return _adapt(value, next(objects, msgspec.inspect.AnyType()))
-            chosen = (member for member in kinds if _matches(value, member))
-            return _adapt(value, next(chosen, msgspec.inspect.AnyType()))
+            for member in kinds:
+                if _matches(value, member):
+                    return _adapt(value, member)
+            is_part = any(getattr(member, "cls", None) is Unknown for member in kinds)
+            if is_part and isinstance(value, dict) and isinstance(value.get("type"), str):
+                return {"type": "unknown", "name": value["type"]}
+            return value
         case msgspec.inspect.StructType() if value == [] or isinstance(value, dict):
             fields = dict(value)
             for field in kind.fields:
@@ -90,25 +86,3 @@ def _matches(value: Any, kind: msgspec.inspect.Type) -> bool:
     if isinstance(kind, msgspec.inspect.StructType) and isinstance(value, dict):
         return kind.tag_field is None or value.get(kind.tag_field) == kind.tag
     return isinstance(kind, msgspec.inspect.ListType) and isinstance(value, list)
-
-
-def _find_unknown_parts(params: Any) -> Iterator[dict[str, Any]]:
-    """Yield the unknown parts in the messages of a chat, or in the items of a token count."""
-    for field in ("messages", "items"):
-        for message in _get_list(params, field):
-            for part in _get_list(message, "content"):
-                if _is_unknown(part, _PARTS):
-                    yield part
-                for inner in _get_list(part, "content"):
-                    if _is_unknown(inner, _RESULT_PARTS):
-                        yield inner
-
-
-def _is_unknown(part: Any, known_types: frozenset[str]) -> bool:
-    kind = part.get("type") if isinstance(part, dict) else None
-    return isinstance(kind, str) and kind not in known_types
-
-
-def _get_list(value: Any, field: str) -> list[Any]:
-    items = value.get(field) if isinstance(value, dict) else None
-    return items if isinstance(items, list) else []

@@ -25,14 +25,7 @@ from tollbridge.frontends.stdio.errors import (
 )
 from tollbridge.frontends.stdio.event_loop import EventLoopThread
 from tollbridge.frontends.stdio.limits import LIMITS
-from tollbridge.frontends.stdio.methods import (
-    EXIT_OK,
-    METHODS,
-    CountMethod,
-    LoopMethod,
-    Method,
-    ReaderMethod,
-)
+from tollbridge.frontends.stdio.methods import EXIT_OK, METHODS, Method
 from tollbridge.frontends.stdio.output import Output
 from tollbridge.frontends.stdio.parameters import read_parameters
 from tollbridge.protocols import jsonrpc
@@ -113,7 +106,7 @@ class Server:
         method = METHODS.get(call.method)
         if method is None:
             return Fault(jsonrpc.METHOD_NOT_FOUND, f"Unknown method {call.method!r}.")
-        if call.id is None and isinstance(method, LoopMethod):
+        if call.id is None and method.thread == "loop":
             return Fault(jsonrpc.INVALID_REQUEST, f"{call.method!r} is a request and needs an id.")
         if self.settings is None and call.method not in ("initialize", "exit"):
             return Fault(jsonrpc.NOT_INITIALIZED, f"{call.method!r} was sent before `initialize`.")
@@ -124,30 +117,30 @@ class Server:
         return None
 
     def _dispatch(self, call: Call, method: Method) -> None:
-        match method:
-            case ReaderMethod():
+        match method.thread:
+            case "reader":
                 self._answer(call, method)
                 if self.settings is not None and not self.loop.started:
                     self.loop.start()  # after the response to `initialize`, which does not need it
-            case CountMethod():
+            case "count":
                 self._pending.add(call.id)
                 self.counts.submit(partial(self._answer_count, call, method))
-            case LoopMethod(run, shape):
+            case "loop":
                 call_id = call.id
                 assert call_id is not None  # noqa: S101 - see `_check`
                 self._pending.add(call_id)
                 with self._answering_errors(call):
-                    params = read_parameters(call.params, shape)
+                    params = read_parameters(call.params, method.params)
                     finish = partial(self._finish, call)
-                    self.loop.submit(call_id, lambda handlers: run(handlers, params, call_id), finish)
+                    self.loop.submit(call_id, lambda handlers: method.run(handlers, params, call_id), finish)
             case _:
-                assert_never(method)
+                assert_never(method.thread)
 
-    def _answer(self, call: Call, method: ReaderMethod | CountMethod) -> None:
+    def _answer(self, call: Call, method: Method) -> None:
         with self._answering_errors(call):
             self._respond(call, method.run(self, read_parameters(call.params, method.params)))
 
-    def _answer_count(self, call: Call, method: CountMethod) -> None:
+    def _answer_count(self, call: Call, method: Method) -> None:
         """Runs in the count thread."""
         self.stdio.wait_until_writable()
         with self._ignoring_disconnection(call):
@@ -200,7 +193,7 @@ class Server:
             log("warning", f"{call.method}: {describe_fault(error, fault)}")
         return fault
 
-    def _load_handlers(self) -> Handlers:
+    async def _load_handlers(self) -> Handlers:
         """Load the engine. Runs in the event loop's thread, before the first request needs it."""
         from tollbridge.frontends.stdio.handlers import Handlers
         from tollbridge.transport.loading import declare_own_program

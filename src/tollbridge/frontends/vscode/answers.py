@@ -64,9 +64,7 @@ def _encode_arguments(name: str, arguments: Any) -> dict[str, Any]:
 def encode_usage(usage: Usage | None, cost: Decimal | None = None) -> wire.Data | None:
     """Return the part that updates VS Code's context meter, or `None` if the gateway did not report usage.
 
-    Args:
-        usage: What the context window contains.
-        cost: The cost of the answer in US dollars, if VS Code should show it as credits.
+    The usage is what the context window contains. A cost, in US dollars, is shown as credits.
     """
     if usage is None or not usage.known or usage.input_tokens is None or usage.output_tokens is None:
         return None

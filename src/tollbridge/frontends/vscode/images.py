@@ -28,7 +28,6 @@ from tollbridge.types.messages import DataPart, Part
 SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
 _START = "![Image]("
-# The path has no parentheses: `_write_link` quotes them.
 _LINK = re.compile(r"!\[Image\]\(file://[^()!\s]*/(image-[0-9a-f]{16}\.(?:png|jpg|gif|webp))\)")
 _EMBEDDED = re.compile(r"!\[Image\]\(data:image/[a-z]{1,9};base64,[A-Za-z0-9+/=]*\)")
 
@@ -48,15 +47,13 @@ class ImageWriter:
         self._room = LIMITS.embedded_characters
 
     def write(self, data: bytes) -> str:
-        """Save an image and return a text with it and a link to its file; empty if it cannot be saved.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Save an image and return a text with it and a link to its file; see `save_image`."""
         path = save_image(self._folder, data)
         if path is None:
             return ""
-        image = self._embed_image(data) if self._embed else _write_link(path)
+        # The path is quoted, so that it has no parentheses: see `_LINK`.
+        link = f"{_START}file://{quote('/' + path.as_posix().removeprefix('/'))})"
+        image = self._embed_image(data) if self._embed else link
         return "\n\n".join(("", *filter(None, (image, f"`{path}`")), ""))
 
     def _embed_image(self, data: bytes) -> str:
@@ -122,16 +119,8 @@ def shrink_png(data: bytes, size: int) -> bytes | None:
     return None
 
 
-def _write_link(path: Path) -> str:
-    return f"{_START}file://{quote('/' + path.as_posix().removeprefix('/'))})"
-
-
 def _read_png(data: bytes) -> tuple[int, int, int, list[bytearray]]:
-    """Return the width, the height, the number of channels and the rows of pixels.
-
-    Raises:
-        ValueError: The image has another format, is incomplete or too large.
-    """
+    """Return the width, the height, the number of channels and the rows of pixels, or raise `ValueError`."""
     width, height, depth, colour, _, _, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
     channels = {0: 1, 2: 3, 4: 2, 6: 4}.get(colour)
     if channels is None or depth != 8 or interlaced:
