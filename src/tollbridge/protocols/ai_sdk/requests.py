@@ -20,10 +20,17 @@ from typing import Any, Literal
 
 from tollbridge.policy.caching import extra_with_caching
 from tollbridge.protocols.ai_sdk import DEFAULT_SPEC, Spec
-from tollbridge.protocols.openresponses.requests import data_url, omit_none
+from tollbridge.protocols.encoding import (
+    Json,
+    check_tool_choice,
+    data_url,
+    describe_tool,
+    omit_none,
+    read_text,
+)
 from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
-from tollbridge.types.media import detect_mime, is_text
+from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
@@ -34,7 +41,6 @@ from tollbridge.types.messages import (
     Role,
     TextPart,
     ThinkingPart,
-    Tool,
     ToolCallPart,
     ToolResultPart,
     is_marker,
@@ -44,7 +50,6 @@ from tollbridge.types.messages import (
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.text import read_json, write_json
 
-Json = dict[str, Any]
 SdkVersion = Literal[5, 6, 7]
 
 ImageInNonUser = Literal["placeholder", "skip", "error"]
@@ -66,9 +71,6 @@ _NAMESPACE = uuid.uuid4()
 _JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 
 
-# --- Tool results ---
-
-
 def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
     """Return the output of a tool as `{type, value}`.
 
@@ -83,7 +85,7 @@ def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
             try:
                 return {"type": f"{prefix}json", "value": _parse_json(part.data)}
             except ValueError:
-                return {"type": f"{prefix}text", "value": _decode_text(part.data)}
+                return {"type": f"{prefix}text", "value": read_text(part)}
     if not result.parts:
         return {"type": f"{prefix}text", "value": ""}
     content = [item for part in result.parts for item in _encode_content(part, target)]
@@ -94,21 +96,21 @@ def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
     return {"type": "content", "value": [{"type": "text", "text": ERROR_PREFIX}, *content]}
 
 
-def _extract_texts(part: DataPart) -> list[str]:
-    """Return the name and the text of a text file; nothing for other files."""
-    if not is_text(_mime(part)):
-        return []
-    return [*([f"[{part.name}]"] if part.name else []), _decode_text(part.data)]
+def _read_texts(part: TextPart | DataPart) -> list[str]:
+    """Return the text of a part, after the name of its file; nothing for a file that is not text."""
+    text = read_text(part)
+    name = part.name if isinstance(part, DataPart) else None
+    return [] if text is None else [f"[{name}]", text] if name else [text]
 
 
 def _encode_content(part: TextPart | DataPart, target: SdkVersion) -> list[Json]:
     """Return content items. The name of a file is sent as a text before it if its type has no name field."""
-    texts = [part.text] if isinstance(part, TextPart) else _extract_texts(part)
+    texts = _read_texts(part)
     if isinstance(part, TextPart) or texts:
         return [{"type": "text", "text": text} for text in texts]
     mime, name_text = _mime(part), [{"type": "text", "text": f"[{part.name}]"}] if part.name else []
     data = b64encode(part.data).decode()
-    filename = {"filename": part.name} if part.name else {}
+    filename = omit_none(filename=part.name or None)
     if target == 7:
         return [{"type": "file", "data": {"type": "data", "data": data}, "mediaType": mime, **filename}]
     if target == 6 and not mime.startswith("image/"):
@@ -121,10 +123,6 @@ def _mime(part: DataPart) -> str:
     return detect_mime(part.data, part.mime)
 
 
-def _decode_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
 def _parse_json(data: bytes) -> Any:
     """Parse JSON without NaN and infinity, which Python accepts.
 
@@ -134,9 +132,6 @@ def _parse_json(data: bytes) -> Any:
     value = read_json(data)
     json.dumps(value, allow_nan=False)
     return value
-
-
-# --- ModelMessages ---
 
 
 class ModelMessages(list[Json]):
@@ -245,23 +240,23 @@ class _Conversion:
             case ThinkingPart():
                 return self._encode_reasoning(part)
             case ToolCallPart(call_id, name, input):
-                input = {} if input is None or input == "" else input
-                call = {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": input}
-                options = _provider_options(part.metadata)
-                return {**call, "providerOptions": options} if options else call
+                call = {"type": "tool-call", "toolCallId": call_id, "toolName": name}
+                options = omit_none(providerOptions=_provider_options(part.metadata) or None)
+                return {**call, "input": {} if input in (None, "") else input, **options}
             case ToolResultPart():
                 return None  # sent in the tool message
 
     def _encode_file(self, role: str, part: DataPart) -> Json | None:
-        mime = detect_mime(part.data, part.mime)
+        mime = _mime(part)
         if role != "user" and mime.startswith("image/"):
-            text = self._replace_file(role, part, mime)
+            text = self._replace_file(role, part)
             return {"type": "text", "text": text} if text else None
-        filename = {"filename": part.name} if part.name else {}
+        filename = omit_none(filename=part.name or None)
         return {"type": "file", "data": b64encode(part.data).decode(), "mediaType": mime, **filename}
 
-    def _replace_file(self, role: str, part: DataPart, mime: str) -> str:
+    def _replace_file(self, role: str, part: DataPart) -> str:
         """Return the text that replaces a file that is not allowed in a message of this role."""
+        mime = _mime(part)
         kind = "An image" if mime.startswith("image/") else "A file"
         if self._images == "error":
             raise RequestError(
@@ -279,8 +274,7 @@ class _Conversion:
             self._note(f"Removed provider metadata from reasoning of another protocol: {names}.")
         if not part.text and not options:
             return None
-        provider_options = {"providerOptions": options} if options else {}
-        return {"type": "reasoning", "text": part.text, **provider_options}
+        return {"type": "reasoning", "text": part.text, **omit_none(providerOptions=options or None)}
 
     def _encode_results(self, call: ToolCallPart) -> list[Json]:
         results = self._call_results.popleft()  # calls are encoded in the order of the first pass
@@ -305,7 +299,7 @@ class _Conversion:
             if isinstance(part, TextPart):
                 texts.append(part.text)
             elif isinstance(part, DataPart):
-                texts += _extract_texts(part) or [self._replace_file("system", part, _mime(part))]
+                texts += _read_texts(part) or [self._replace_file("system", part)]
             else:
                 self._note(f"A system message cannot contain a {type(part).__name__}; it was removed.")
         return "\n".join(text for text in texts if text)
@@ -364,9 +358,6 @@ def _split_by_role(message: Message) -> list[tuple[str, list[Part]]]:
     return groups
 
 
-# --- Language-model calls ---
-
-
 def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool, spec: Spec) -> EncodedRequest:
     """Encode a request, or the call options in a mapping, whose `model` is sent as a header."""
     if isinstance(request, ChatRequest):
@@ -411,7 +402,7 @@ def encode_call(request: ChatRequest, spec: Spec = DEFAULT_SPEC) -> Json:
         raise RequestError(f"Unsupported protocol version {spec!r}. Supported: 2, 3, 4.")
     if request.reasoning_effort is not None and spec < 4:
         raise RequestError(f"Protocol version {spec} does not support a reasoning effort. Remove it.")
-    body = {
+    body: Json = {
         "prompt": encode_prompt(request.messages, spec),
         "maxOutputTokens": request.max_output_tokens,
         "temperature": request.temperature,
@@ -420,10 +411,12 @@ def encode_call(request: ChatRequest, spec: Spec = DEFAULT_SPEC) -> Json:
         "responseFormat": _encode_format(request),
     }
     if request.tools:
-        body |= {
-            "tools": [_encode_tool(tool) for tool in request.tools],
-            "toolChoice": _encode_tool_choice(request),
-        }
+        body["tools"] = [{"type": "function", **describe_tool(tool, "inputSchema")} for tool in request.tools]
+        choice = check_tool_choice(request)
+        if isinstance(choice, NamedTool):
+            body["toolChoice"] = {"type": "tool", "toolName": choice.name}
+        elif choice is not None:
+            body["toolChoice"] = {"type": choice}
     without = {NAMES.get(field, field) for field in (request.quirks or Quirks()).without}
     fields = {**omit_none(**body), **extra_with_caching(request)}
     return {name: value for name, value in fields.items() if name not in without}
@@ -446,30 +439,12 @@ def _tag_data(part: Json) -> Json:
     return {**part, "data": {"type": "data", "data": part["data"]}} if part["type"] == "file" else part
 
 
-def _encode_tool(tool: Tool) -> Json:
-    description = {"description": tool.description} if tool.description else {}
-    schema = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
-    return {"type": "function", "name": tool.name, **description, "inputSchema": schema}
-
-
-def _encode_tool_choice(request: ChatRequest) -> Json | None:
-    choice = request.tool_choice
-    if isinstance(choice, NamedTool):
-        if all(tool.name != choice.name for tool in request.tools):
-            raise RequestError(f'Tool choice "{choice.name}" is not one of the tools of the request.')
-        return {"type": "tool", "toolName": choice.name}
-    return None if choice is None else {"type": choice}
-
-
 def _encode_format(request: ChatRequest) -> Json | None:
     output_format = request.output_format
     if output_format is None:
         return None
-    description = {"description": output_format.description} if output_format.description else {}
+    description = omit_none(description=output_format.description or None)
     return {"type": "json", "name": output_format.name, **description, "schema": output_format.schema}
-
-
-# --- UIMessages ---
 
 
 def encode_chat_body(
@@ -522,20 +497,20 @@ def _encode_ui_part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -
             return [{"type": "text", "text": text}] if text else []
         case ThinkingPart(text, _, metadata):
             options = _provider_options(split_metadata(metadata)[1])
-            provider_metadata = {"providerMetadata": options} if options else {}
-            return [{"type": "reasoning", "text": text, **provider_metadata}] if text or options else []
+            reasoning = {"type": "reasoning", "text": text}
+            return [reasoning | omit_none(providerMetadata=options or None)] if text or options else []
         case DataPart() if is_marker(part):
             return []
-        case DataPart(data, label, name):
-            mime = detect_mime(data, label)
-            filename = {"filename": name} if name else {}
+        case DataPart():
+            mime = _mime(part)
+            filename = omit_none(filename=part.name or None)
             return [{"type": "file", "mediaType": mime, "url": data_url(part, mime), **filename}]
         case ToolResultPart(_, contents):  # without its call; its content is kept
             return [encoded for content in contents for encoded in _encode_ui_part(content)]
 
 
 def _encode_ui_tool(call: ToolCallPart, result: ToolResultPart | None) -> Json:
-    input = {} if call.input is None or call.input == "" else call.input
+    input = {} if call.input in (None, "") else call.input
     tool = {"type": "dynamic-tool", "toolName": call.name, "toolCallId": call.call_id, "input": input}
     if result is None:
         return {**tool, "state": "output-error", "errorText": NO_RESULT}

@@ -16,9 +16,9 @@ from tollbridge.policy.caching import default_cache_points
 from tollbridge.policy.limits import default_max_tokens
 from tollbridge.policy.thinking import choose_thinking
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json
-from tollbridge.protocols.openresponses.requests import extract_text, omit_none
+from tollbridge.protocols.encoding import describe_tool, omit_none, read_system_text, read_text
 from tollbridge.protocols.protocol import EncodedRequest
-from tollbridge.types.media import detect_mime, is_text
+from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
@@ -42,14 +42,9 @@ from tollbridge.types.text import Fields, read_json
 NATIVE_MIME = "application/vnd.anthropic.block+json"
 _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 PDF = "application/pdf"
-
-
 _INVALID_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 TOOL_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _CHOICE_TYPES = {choice: type_ for type_, choice in TOOL_CHOICES.items()}
-
-
-# --- Requests to a gateway ---
 
 
 def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> EncodedRequest:
@@ -90,7 +85,7 @@ def encode_request(request: ChatRequest) -> Json:
         for message in request.messages
         if message.role is Role.SYSTEM
         for part in message.parts
-        if (text := extract_text(part))
+        if (text := read_system_text(part))
     ]
     body: Json = {
         "model": request.model,
@@ -195,8 +190,7 @@ def _encode_content(part: TextPart | DataPart) -> Json | None:
         return dict(Fields(read_json(part.data)).raw)
     mime = detect_mime(part.data, part.mime)
     title = omit_none(title=part.name)
-    if is_text(mime):
-        text = part.data.decode("utf-8", "replace")
+    if (text := read_text(part)) is not None:
         source = {"type": "text", "media_type": "text/plain", "data": text}
         return {"type": "document", "source": source, **title}
     source = {"type": "base64", "media_type": mime, "data": b64encode(part.data).decode()}
@@ -254,11 +248,8 @@ def _valid_id(call_id: str) -> str:
 
 
 def _encode_tool(tool: Tool) -> Json:
-    description = omit_none(description=tool.description or None)
-    schema = (
-        {"type": "object", **tool.parameters} if tool.parameters else {"type": "object", "properties": {}}
-    )
-    return {"name": tool.name, **description, "input_schema": schema}
+    encoded = describe_tool(tool, "input_schema")
+    return {**encoded, "input_schema": {"type": "object", **encoded["input_schema"]}}
 
 
 def _merge_tools(tools: list[Json], additions: object) -> list[Json]:

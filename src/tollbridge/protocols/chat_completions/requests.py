@@ -12,35 +12,32 @@ from typing import Any, TypeGuard, assert_never
 
 from tollbridge.policy.caching import default_cache_points, extra_with_caching, needs_cache_control
 from tollbridge.policy.limits import chat_limit_field
-from tollbridge.protocols.chat_completions.wire import (
-    REASONING_LISTS,
-    REASONING_PROOFS,
-    REASONING_TEXTS,
-    Json,
-)
-from tollbridge.protocols.openresponses.requests import (
+from tollbridge.protocols.chat_completions.wire import REASONING_LISTS, REASONING_PROOFS, REASONING_TEXTS
+from tollbridge.protocols.encoding import (
     ERROR_PREFIX,
+    Json,
+    check_tool_choice,
     data_url,
+    describe_format,
+    describe_tool,
     encode_file,
-    extract_text,
     omit_none,
+    read_system_text,
+    read_text,
     write_arguments,
 )
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
 from tollbridge.protocols.protocol import EncodedRequest
-from tollbridge.types.errors import RequestError
-from tollbridge.types.media import detect_mime, is_text
+from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
     NamedTool,
-    OutputFormat,
     PartIndex,
     Role,
     TextPart,
     ThinkingPart,
-    Tool,
     ToolCallPart,
     ToolResultPart,
     part_digest,
@@ -84,7 +81,9 @@ def encode_request(request: ChatRequest) -> Json:
         "temperature": request.temperature,
         "top_p": request.top_p,
         "reasoning_effort": request.reasoning_effort,
-        "response_format": _encode_format(request.output_format),
+        "response_format": {"type": "json_schema", "json_schema": describe_format(request.output_format)}
+        if request.output_format is not None
+        else None,
         "metadata": dict(request.metadata) if request.metadata else None,
         # Vercel AI Gateway documents this field for its Responses endpoint only.
         "prompt_cache_key": request.cache_key
@@ -92,8 +91,12 @@ def encode_request(request: ChatRequest) -> Json:
         else None,
     }
     if request.tools:
-        options["tools"] = [_encode_tool(tool) for tool in request.tools]
-        options["tool_choice"] = _encode_tool_choice(request)
+        options["tools"] = [{"type": "function", "function": describe_tool(tool)} for tool in request.tools]
+        choice = check_tool_choice(request)
+        if isinstance(choice, NamedTool):
+            options["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+        else:
+            options["tool_choice"] = choice
         options["parallel_tool_calls"] = request.parallel_tool_calls
     body |= omit_none(**options)
     extra = extra_with_caching(request)
@@ -173,7 +176,7 @@ def _mark(encoded: Json, marks: _Marks, index: int) -> Json:
 
 
 def _encode_system(message: Message, marks: _Marks) -> list[Json]:
-    texts = enumerate(map(extract_text, message.parts))
+    texts = enumerate(map(read_system_text, message.parts))
     return [_mark({"type": "text", "text": text}, marks, index) for index, text in texts if text]
 
 
@@ -215,23 +218,18 @@ def _encode_message(message: Message, quirks: Quirks, marks: _Marks) -> list[Jso
     return encoded
 
 
-# --- Content ---
-
-
 def _encode_content(part: TextPart | DataPart) -> Json:
-    """Return a content part. The media type is detected from the bytes: editors label PNG as JPEG."""
-    if isinstance(part, TextPart):
-        return {"type": "text", "text": part.text}
+    text = read_text(part)
+    if text is not None or isinstance(part, TextPart):
+        return {"type": "text", "text": text}
     mime = detect_mime(part.data, part.mime)
-    if is_text(mime):
-        return {"type": "text", "text": part.data.decode("utf-8", "replace")}
     if mime.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": data_url(part, mime)}}
     return {"type": "file", "file": encode_file(part, mime)}
 
 
 def _is_file(part: TextPart | DataPart) -> TypeGuard[DataPart]:
-    return isinstance(part, DataPart) and not is_text(detect_mime(part.data, part.mime))
+    return read_text(part) is None
 
 
 def _join_content(content: list[Json], quirks: Quirks, separator: str = "\n") -> str | list[Json]:
@@ -241,9 +239,6 @@ def _join_content(content: list[Json], quirks: Quirks, separator: str = "\n") ->
         return content
     text = separator.join(part["text"] for part in content)
     return text if len(text) <= MAX_TEXT else content
-
-
-# --- Answers, tool calls and tool results ---
 
 
 def _describe_file(part: TextPart | DataPart) -> Json:
@@ -311,29 +306,3 @@ def _encode_result(part: ToolResultPart, quirks: Quirks, mark: Json | None) -> J
     if mark is not None:
         content["cache_control"] = mark
     return {"role": "tool", "tool_call_id": part.call_id, "content": _join_content([content], quirks)}
-
-
-# --- Options ---
-
-
-def _encode_tool(tool: Tool) -> Json:
-    description = omit_none(description=tool.description or None)
-    parameters = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
-    return {"type": "function", "function": {"name": tool.name, **description, "parameters": parameters}}
-
-
-def _encode_tool_choice(request: ChatRequest) -> str | Json | None:
-    choice = request.tool_choice
-    if not isinstance(choice, NamedTool):
-        return choice
-    if all(tool.name != choice.name for tool in request.tools):
-        raise RequestError(f'Tool choice "{choice.name}" is not one of the tools of the request.')
-    return {"type": "function", "function": {"name": choice.name}}
-
-
-def _encode_format(output_format: OutputFormat | None) -> Json | None:
-    if output_format is None:
-        return None
-    options = omit_none(description=output_format.description, strict=output_format.strict)
-    schema = {"name": output_format.name, **options, "schema": dict(output_format.schema)}
-    return {"type": "json_schema", "json_schema": schema}
