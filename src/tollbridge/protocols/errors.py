@@ -419,6 +419,7 @@ class ErrorResponseDecoder:
 
     is_finished = False
     unknown: Mapping[str, int] = {}
+    billing = None
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         self._status = status
