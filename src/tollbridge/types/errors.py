@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tollbridge.types.urls import hide_userinfo
 
@@ -52,16 +52,6 @@ Kind = Literal[
     "disconnected",
     "protocol",
 ]
-
-
-class ErrorDetails(TypedDict, total=False):
-    """The keyword arguments that every error accepts."""
-
-    status: int | None
-    code: str | None
-    request_id: str | None
-    retry_after: float | None
-    param: str | None
 
 
 # Messages can contain names and values from outside. Longer ones are truncated (characters).
@@ -111,15 +101,12 @@ class BridgeError(Exception):
         self.param = param
         self.usage: Usage | None = None
 
-    def _identity(self) -> tuple[object, ...]:
-        return type(self), self.message, self.status, self.code, self.request_id, self.retry_after, self.usage
-
     # Errors compare by value, so that the events of two decodings can be compared.
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, BridgeError) and self._identity() == other._identity()
+        return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return hash((type(self), self.message))
 
 
 class RequestError(BridgeError):
@@ -151,7 +138,7 @@ class BudgetExceeded(BridgeError):
         spent: Decimal | None = None,
         reserved: Decimal | None = None,
         estimate: Decimal | None = None,
-        **details: Unpack[ErrorDetails],
+        **details: Any,
     ) -> None:
         super().__init__(message, **details)
         self.budget = budget
@@ -210,15 +197,12 @@ class ContextTooLong(GatewayError):
         tokens: int | None = None,
         limit: int | None = None,
         shared: bool = False,
-        **details: Unpack[ErrorDetails],
+        **details: Any,
     ) -> None:
         super().__init__(message, **details)
         self.tokens = tokens
         self.limit = limit
         self.shared = shared
-
-    def _identity(self) -> tuple[object, ...]:
-        return *super()._identity(), self.tokens, self.limit
 
 
 class ContentFiltered(GatewayError):
@@ -282,12 +266,9 @@ class BrokenCall(StreamError):
         calls: The ids of the invalid calls.
     """
 
-    def __init__(self, message: str, *, calls: tuple[str, ...] = (), **details: Unpack[ErrorDetails]) -> None:
+    def __init__(self, message: str, *, calls: tuple[str, ...] = (), **details: Any) -> None:
         super().__init__(message, **details)
         self.calls = calls
-
-    def _identity(self) -> tuple[object, ...]:
-        return *super()._identity(), self.calls
 
 
 def most_severe(errors: Sequence[BridgeError]) -> BridgeError | None:
