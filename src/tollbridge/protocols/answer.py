@@ -25,11 +25,8 @@ class AnswerEncoder(ABC):
         body = encoder.body()                     # for a caller that does not stream
 
     Mark the events with a `ReasoningPacker` first, so that reasoning returns only to the model it came from.
-
-    Args:
-        request: The request of the caller.
-        input_tokens: An estimate of the input tokens, for protocols that report them at the start. The end of
-            the stream has the exact usage.
+    `input_tokens` is an estimate, for protocols that report them at the start. The end of the stream has the
+    exact usage.
     """
 
     def __init__(self, request: CallerRequest, *, input_tokens: int = 0) -> None:

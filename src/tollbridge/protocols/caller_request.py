@@ -39,10 +39,7 @@ _KIND_NAMES = {str: "a string", int: "a whole number", bool: "a boolean"}
 class CallerTool(msgspec.Struct, frozen=True):
     """How the caller declared a tool that is sent to the gateway as a function of another name or kind.
 
-    Attributes:
-        name: The name in the caller's declaration.
-        namespace: The namespace that contains it, if any.
-        custom: Whether its input is text and not an object.
+    The input of a `custom` tool is text and not an object.
     """
 
     name: str
@@ -86,14 +83,11 @@ def invalid_field(path: str, expected: str, value: object = None) -> RequestErro
 
 
 class RequestObject:
-    """Strict access to an object in a request. An error names the path of the field, also as its `param`.
-
-    Args:
-        raw: The object.
-        path: Its path in the request; empty for the body.
+    """Strict access to an object in a request. `path` is its place there; empty for the body.
 
     Raises:
-        RequestError: `raw` is not an object. Every method raises it for a field with a wrong type.
+        RequestError: `raw` is not an object. Every method raises it for a field with a wrong type, with the
+            path of the field in the message and as `param`.
     """
 
     __slots__ = ("path", "raw")

@@ -147,10 +147,6 @@ class GuardedDecoder:
 
     An exception ends the response: the events that the decoder still has are returned, then a `Failed`. The
     decoders of this package also skip single events that they cannot decode, so that this is the last resort.
-
-    Args:
-        decoder: The decoder, which is also an attribute.
-        error: Returns the error of a response that could not be decoded.
     """
 
     def __init__(self, decoder: Decoder, error: Callable[[], BridgeError] | None = None) -> None:

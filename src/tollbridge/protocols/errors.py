@@ -192,11 +192,7 @@ def read_error_response(
 ) -> BridgeError:
     """Return the exception for an HTTP response with an error status, or with an error in its body.
 
-    Args:
-        status: The HTTP status.
-        headers: The response headers; request id and retry delay are taken from them.
-        body: The response body, in any format.
-        now: The current time, to convert a `Retry-After` date to seconds.
+    The body can have any format. `now` is the current time, to convert a `Retry-After` date to seconds.
     """
     payload = _parse_body(body)
     if isinstance(payload, str):
@@ -209,10 +205,7 @@ def read_error_response(
 def error_from(payload: object, *, status: int | None = None, now: datetime | None = None) -> BridgeError:
     """Return the exception for a JSON error.
 
-    Args:
-        payload: A nested or flat object, a list of errors, an object with `detail`, or a string.
-        status: The HTTP status, if there is one.
-        now: The current time, to convert a `Retry-After` date to seconds.
+    `payload` is a nested or flat object, a list of errors, an object with `detail`, or a string.
     """
     fields = _flatten(payload)
     codes = _read_codes(fields)

@@ -33,11 +33,7 @@ _Decoder = DataDecoder | FullDecoder | UiDecoder
 
 
 class AiSdkDecoder(StateDecoder[ChunkState]):
-    """Decodes parsed chunks, or bytes, whose form is detected by their first line.
-
-    Args:
-        on_unknown: Called with each chunk of an unknown type.
-    """
+    """Decodes parsed chunks, or bytes, whose form is detected by their first line."""
 
     def __init__(self, on_unknown: Callable[[Chunk], None]) -> None:
         super().__init__(ChunkState(on_unknown=on_unknown))

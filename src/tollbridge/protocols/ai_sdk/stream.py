@@ -28,8 +28,7 @@ _STRING = msgspec.json.Decoder(str)
 class LineDecoder:
     """Splits one stream into lines. A line ends only at LF: models write all other line ends.
 
-    Attributes:
-        error: Set when a line is larger than the limit. After that, no more lines are returned.
+    When a line is larger than the limit, `error` is set, and no more lines are returned.
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:

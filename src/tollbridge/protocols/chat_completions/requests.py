@@ -117,12 +117,8 @@ def encode_messages(
     """Return the messages of a conversation. All system messages are joined to one message at the start.
 
     Its role is always `system`: OpenAI converts it for models that expect `developer`, and most other servers
-    do not know that role.
-
-    Args:
-        messages: The conversation.
-        quirks: What the server accepts.
-        cache_points: The options of `cache_control`, by the digest of the part that ends a cached prefix.
+    do not know that role. `cache_points` are the options of `cache_control`, by the digest of the part that
+    ends a cached prefix.
 
     Raises:
         RequestError: A message contains something that the protocol cannot represent.

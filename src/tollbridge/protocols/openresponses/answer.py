@@ -33,10 +33,7 @@ from tollbridge.types.text import write_json
 def make_response(body: Mapping[str, Any], response_id: str, created_at: int) -> Json:
     """Return the response object at the start: in progress, without output and usage.
 
-    Args:
-        body: The request. The specification requires that its options are repeated.
-        response_id: The id of the response.
-        created_at: The time of the response, in seconds since 1970.
+    The specification requires that it repeats the options of the request, which is `body`.
     """
 
     def option(name: str, default: Any = None) -> Any:
