@@ -31,8 +31,6 @@ from tollbridge.types.errors import (
 )
 from tollbridge.types.events import Event, Failed
 
-# --- Messages about prompts that are too long ---
-
 # The tokens of the prompt, and the maximum of the model.
 _TOKENS, _LIMIT = r"(?P<tokens>\d[\d,]*)", r"(?P<limit>\d[\d,]*)"
 TOO_LONG_PATTERNS = (
@@ -104,8 +102,6 @@ def _sum_breakdown(message: str) -> int | None:
 def _parse_number(digits: str | None) -> int | None:
     return int(digits.replace(",", "")) if digits else None
 
-
-# --- Error responses ---
 
 # Longer messages are truncated: some servers quote the prompt in the message. All patterns above are applied
 # to truncated messages only, because some of them take time in proportion to the square of the length.

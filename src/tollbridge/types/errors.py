@@ -101,9 +101,14 @@ class BridgeError(Exception):
         self.param = param
         self.usage: Usage | None = None
 
+    def _values(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name not in ("advice", "transient")}
+
     # Errors compare by value, so that the events of two decodings can be compared.
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
+        if not isinstance(other, BridgeError) or type(self) is not type(other):
+            return False
+        return self._values() == other._values()
 
     def __hash__(self) -> int:
         return hash((type(self), self.message))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -22,8 +22,6 @@ from tollbridge.types.text import Fields, read_json
 
 Json = dict[str, Any]
 
-
-# --- Events and content blocks ---
 
 EventKind = Literal[
     "start", "block start", "delta", "block stop", "message delta", "stop", "error", "ignored"
@@ -83,15 +81,26 @@ FINISH_REASONS: dict[FinishReason | None, str] = {
 }
 
 
+# The block that a delta belongs to, and the field with its text, by the type of the delta.
+DELTAS: dict[str, tuple[BlockKind, str]] = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "input_json_delta": ("call", "partial_json"),
+}
+
+
 class TextDelta(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="text_delta"):
+    kind: ClassVar[BlockKind] = "text"
     text: str
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="thinking_delta"):
+    kind: ClassVar[BlockKind] = "thinking"
     text: str = msgspec.field(name="thinking")
 
 
 class InputDelta(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="input_json_delta"):
+    kind: ClassVar[BlockKind] = "call"
     text: str = msgspec.field(name="partial_json")
 
 
@@ -105,8 +114,6 @@ class ContentDelta(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=
 # Decodes the most frequent deltas. Events that it rejects are read as plain JSON.
 read_delta = msgspec.json.Decoder(ContentDelta).decode
 
-
-# --- Usage ---
 
 _PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
@@ -184,8 +191,6 @@ def encode_usage(usage: Usage) -> Json:
     return encoded
 
 
-# --- Proofs of reasoning ---
-
 # The metadata of reasoning that this protocol issues: of a `thinking` and of a `redacted_thinking` block.
 SIGNATURE, REDACTED = "signature", "redacted_data"
 
@@ -205,13 +210,7 @@ def unpack_proof(signature: str) -> tuple[Mapping[str, Any], str | None] | None:
     return (metadata.raw, packed.text("id")) if metadata else None
 
 
-# --- Other endpoints ---
-
-_MODEL_TAGS = {
-    "image_input": "vision",
-    "pdf_input": "file-input",
-    "thinking": "reasoning",
-}
+_MODEL_TAGS = {"image_input": "vision", "pdf_input": "file-input", "thinking": "reasoning"}
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
