@@ -79,7 +79,8 @@ class MessageState(DecoderState):
         if not text or block.kind == "ignored":
             return []
         block.has_text = True
-        return [*self._release(), TextDelta(text) if kind == "text" else ReasoningDelta(text)]
+        event = TextDelta(text) if kind == "text" else ReasoningDelta(text)
+        return [event] if self._held_call is None else [*self._release(), event]
 
     def _apply(self, event: Fields, name: bytes) -> list[Event]:
         type_ = event.text("type") or name.decode("utf-8", "replace")

@@ -297,7 +297,7 @@ class ReasoningState:
     def __init__(self) -> None:
         self._field: str | None = None
         self._is_open = False
-        self._blocks: dict[str, list[_Block]] = {name: [] for name in REASONING_LISTS}
+        self._blocks: dict[str, list[_Block]] = {}  # by the field that contained them
         self._opaque: str | None = None
 
     def add_text(self, text: str, field: str) -> list[Event]:
@@ -308,9 +308,9 @@ class ReasoningState:
         return [ReasoningDelta(text, self._field)]
 
     def apply(self, delta: Fields, *, complete: bool) -> list[Event]:
-        for name, blocks in self._blocks.items():
+        for name in REASONING_LISTS:
             for block in delta.list(name):
-                fields = dict(block.raw)
+                blocks, fields = self._blocks.setdefault(name, []), dict(block.raw)
                 if blocks and not complete and blocks[-1].accepts(fields):
                     blocks[-1].add(fields)
                 else:
@@ -327,15 +327,12 @@ class ReasoningState:
 
     def end(self) -> list[Event]:
         """Return the end of the block, with the proofs that have arrived since the last one."""
-        proofs: Json = {
-            name: [block.to_dict() for block in blocks] for name, blocks in self._blocks.items() if blocks
-        }
+        if not (self._is_open or self._blocks or self._opaque):
+            return []
+        proofs: Json = {name: [block.to_dict() for block in blocks] for name, blocks in self._blocks.items()}
         if self._opaque:
             proofs["reasoning_opaque"] = self._opaque
-        if not self._is_open and not proofs:
-            return []
-        self._is_open, self._opaque = False, None
-        self._blocks = {name: [] for name in REASONING_LISTS}
+        self._is_open, self._blocks, self._opaque = False, {}, None
         return [ReasoningEnded(self._field, proofs or None)]
 
 
@@ -351,7 +348,7 @@ class _Block:
     def __init__(self, fields: Json) -> None:
         self.text_field = _BLOCK_TEXTS.get(str(fields.get("type")))
         self.texts: list[str] = []
-        self.fields: Json = {}
+        self.fields = fields
         self.add(fields)
 
     def accepts(self, fields: Json) -> bool:
@@ -366,8 +363,7 @@ class _Block:
         text = fields.get(self.text_field or "")
         if isinstance(text, str):
             self.texts.append(text)
-        known = {name: value for name, value in fields.items() if value is not None}
-        self.fields = self.fields | known if self.fields else fields
+        self.fields = self.fields | {name: value for name, value in fields.items() if value is not None}
 
     def to_dict(self) -> Json:
         return {**self.fields, self.text_field: "".join(self.texts)} if self.text_field else self.fields
