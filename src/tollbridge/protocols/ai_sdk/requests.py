@@ -83,7 +83,9 @@ def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
             return {"type": f"{prefix}text", "value": part.text}
         if _mime(part) == "application/json":
             try:
-                return {"type": f"{prefix}json", "value": _parse_json(part.data)}
+                value = read_json(part.data)
+                json.dumps(value, allow_nan=False)  # `read_json` accepts NaN and infinity
+                return {"type": f"{prefix}json", "value": value}
             except ValueError:
                 return {"type": f"{prefix}text", "value": read_text(part)}
     if not result.parts:
@@ -121,17 +123,6 @@ def _encode_content(part: TextPart | DataPart, target: SdkVersion) -> list[Json]
 
 def _mime(part: DataPart) -> str:
     return detect_mime(part.data, part.mime)
-
-
-def _parse_json(data: bytes) -> Any:
-    """Parse JSON without NaN and infinity, which Python accepts.
-
-    Raises:
-        ValueError: The data is not JSON.
-    """
-    value = read_json(data)
-    json.dumps(value, allow_nan=False)
-    return value
 
 
 class ModelMessages(list[Json]):
@@ -220,7 +211,9 @@ class _Conversion:
                 for part in parts
                 if isinstance(part, ToolResultPart) and part.call_id not in self._call_ids
             ]
-            self._append("tool", [self._encode_orphan(part) for part in orphans])
+            for part in orphans:
+                self._note(f"Tool result {part.call_id} has no matching call.")
+            self._append("tool", [self._encode_result(part, UNKNOWN_TOOL) for part in orphans])
             return
         contents = (self._encode_part(role, part) for part in parts)
         self._append(role, [content for content in contents if content is not None])
@@ -284,10 +277,6 @@ class _Conversion:
         if len(results) > 1:
             self._note(f"Call {call.call_id} to the tool {call.name} has more than one result.")
         return [self._encode_result(result, call.name) for result in results]
-
-    def _encode_orphan(self, part: ToolResultPart) -> Json:
-        self._note(f"Tool result {part.call_id} has no matching call.")
-        return self._encode_result(part, UNKNOWN_TOOL)
 
     def _encode_result(self, part: ToolResultPart, name: str) -> Json:
         output = encode_output(part, self._target)
@@ -408,8 +397,11 @@ def encode_call(request: ChatRequest, spec: Spec = DEFAULT_SPEC) -> Json:
         "temperature": request.temperature,
         "topP": request.top_p,
         "reasoning": request.reasoning_effort,
-        "responseFormat": _encode_format(request),
     }
+    if request.output_format is not None:
+        description = omit_none(description=request.output_format.description or None)
+        schema = {"name": request.output_format.name, **description, "schema": request.output_format.schema}
+        body["responseFormat"] = {"type": "json", **schema}
     if request.tools:
         body["tools"] = [{"type": "function", **describe_tool(tool, "inputSchema")} for tool in request.tools]
         choice = check_tool_choice(request)
@@ -430,21 +422,10 @@ def encode_prompt(messages: Iterable[Message], spec: Spec) -> list[Json]:
         prompt.insert(0, {"role": "system", "content": converted.instructions})
     for message in prompt:
         if spec == 4 and message["role"] in ("user", "assistant"):
-            message["content"] = [_tag_data(part) for part in message["content"]]
+            for part in message["content"]:
+                if part["type"] == "file":
+                    part["data"] = {"type": "data", "data": part["data"]}
     return prompt
-
-
-def _tag_data(part: Json) -> Json:
-    """Wrap the data of a file in an object with a `type`, as specification 4 requires."""
-    return {**part, "data": {"type": "data", "data": part["data"]}} if part["type"] == "file" else part
-
-
-def _encode_format(request: ChatRequest) -> Json | None:
-    output_format = request.output_format
-    if output_format is None:
-        return None
-    description = omit_none(description=output_format.description or None)
-    return {"type": "json", "name": output_format.name, **description, "schema": output_format.schema}
 
 
 def encode_chat_body(
@@ -470,25 +451,21 @@ def encode_chat_body(
 def encode_ui_messages(messages: Iterable[Message]) -> list[Json]:
     """Return UIMessages. In this format, a tool call and its result are one part."""
     conversation = list(messages)
-    results = match_results(conversation)
-    matched = set(results.values())
+    matches = match_results(conversation)
+    results = {index: conversation[index[0]].parts[index[1]] for index in matches.values()}
     encoded: list[Json] = []
     for message_index, message in enumerate(conversation):
         content: list[Json] = []
         for part_index, part in enumerate(message.parts):
             index = (message_index, part_index)
             if isinstance(part, ToolCallPart):
-                content.append(_encode_ui_tool(part, _get_result(conversation, results.get(index))))
-            elif index not in matched:
+                result = results[matches[index]] if index in matches else None
+                content.append(_encode_ui_tool(part, result))
+            elif index not in results:
                 content += _encode_ui_part(part)
         if content:
             encoded.append({"id": f"msg-{len(encoded)}", "role": message.role.value, "parts": content})
     return encoded
-
-
-def _get_result(messages: list[Message], index: PartIndex | None) -> ToolResultPart | None:
-    part = messages[index[0]].parts[index[1]] if index is not None else None
-    return part if isinstance(part, ToolResultPart) else None
 
 
 def _encode_ui_part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -> list[Json]:
@@ -509,10 +486,10 @@ def _encode_ui_part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -
             return [encoded for content in contents for encoded in _encode_ui_part(content)]
 
 
-def _encode_ui_tool(call: ToolCallPart, result: ToolResultPart | None) -> Json:
+def _encode_ui_tool(call: ToolCallPart, result: Part | None) -> Json:
     input = {} if call.input in (None, "") else call.input
     tool = {"type": "dynamic-tool", "toolName": call.name, "toolCallId": call.call_id, "input": input}
-    if result is None:
+    if not isinstance(result, ToolResultPart):
         return {**tool, "state": "output-error", "errorText": NO_RESULT}
     output = encode_output(result, 7)
     if output["type"] in ("error-text", "error-json"):

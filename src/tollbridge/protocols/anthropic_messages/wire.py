@@ -7,6 +7,7 @@ other events are read from plain JSON values.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
@@ -249,15 +250,9 @@ def _common_entry(entry: Fields) -> Json:
         }
     names = {"name": entry.text("display_name"), "context_window": entry.number("max_input_tokens")}
     common |= {name: value for name, value in names.items() if value is not None}
-    created = _parse_time(entry.text("created_at"))
-    return common if created is None else {**common, "created": created}
-
-
-def _parse_time(text: str | None) -> int | None:
-    try:
-        return int(datetime.fromisoformat(text).timestamp()) if text else None
-    except (ValueError, OverflowError):
-        return None
+    with suppress(ValueError, OverflowError):
+        common["created"] = int(datetime.fromisoformat(entry.text("created_at") or "").timestamp())
+    return common
 
 
 def read_cache_diagnosis(message: Fields) -> CacheDiagnosis | None:

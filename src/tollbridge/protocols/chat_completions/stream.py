@@ -47,10 +47,6 @@ _get_calls = attrgetter("tool_calls")
 _REASONING = tuple((field, attrgetter(field)) for field in ("reasoning_content", "reasoning"))
 
 
-def _has_reasoning(delta: wire.TextDelta) -> bool:
-    return bool(delta.reasoning_content or delta.reasoning)
-
-
 class StreamDecoder(BaseDecoder["CompletionState"]):
     """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises."""
 
@@ -70,7 +66,7 @@ class StreamDecoder(BaseDecoder["CompletionState"]):
             return None
         text = "".join(filter(None, map(_get_content, deltas)))
         if any(map(_get_calls, deltas)):
-            if text or any(map(_has_reasoning, deltas)):
+            if text or any(delta.reasoning_content or delta.reasoning for delta in deltas):
                 return None
             for call in (call for delta in deltas for call in delta.tool_calls or ()):
                 self._state.apply_arguments(call.index, call.function.arguments)

@@ -93,13 +93,11 @@ def encode_request(request: ChatRequest) -> Json:
     if request.tools:
         # OpenAI's default for `strict` is true, and the schemas of editors do not follow its rules.
         body["tools"] = [
-            {"type": "function", **describe_tool(tool), "strict": False} for tool in request.tools
+            _encode_function({**describe_tool(tool), "strict": False}, quirks) for tool in request.tools
         ]
         choice = check_tool_choice(request)
-        encoded = {"type": "function", "name": choice.name} if isinstance(choice, NamedTool) else choice
+        encoded = _encode_function({"name": choice.name}, quirks) if isinstance(choice, NamedTool) else choice
         body |= omit_none(tool_choice=encoded, parallel_tool_calls=request.parallel_tool_calls)
-        if quirks.tools_as == "nested":
-            body |= _nest_tools(body)
     body |= request.extra or {}
     return {name: value for name, value in body.items() if name not in quirks.without}
 
@@ -248,13 +246,6 @@ def _encode_system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
     return [_message_item(role, [_encode_text(text) for text in content], quirks)] if prompt else []
 
 
-def _nest_tools(body: Json) -> Json:
-    """Return tools and tool choice in the Chat Completions format: all fields except `type` in `function`."""
-    nested: Json = {"tools": [_nest(tool) for tool in body["tools"]]}
-    if isinstance(body.get("tool_choice"), dict):
-        nested["tool_choice"] = _nest(body["tool_choice"])
-    return nested
-
-
-def _nest(tool: Json) -> Json:
-    return {"type": "function", "function": {name: tool[name] for name in tool if name != "type"}}
+def _encode_function(function: Json, quirks: Quirks) -> Json:
+    """Return a tool or a tool choice; for some servers in the form of Chat Completions."""
+    return {"type": "function", **({"function": function} if quirks.tools_as == "nested" else function)}
