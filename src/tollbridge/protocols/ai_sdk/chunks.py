@@ -49,13 +49,9 @@ def _iter_layers(value: object, depth: int) -> Iterator[Mapping[str, Any]]:
     yield value
     for name in ("error", "data", "responseBody", "cause"):
         inner = value.get(name)
-        if isinstance(inner, Mapping):
-            yield from _iter_layers(inner, depth - 1)
-        elif isinstance(inner, str):
-            layer = _parse_object(inner)
-            if not layer and name != "responseBody":  # the text of a body is not necessarily a message
-                layer = {"message": inner}
-            yield from _iter_layers(layer, depth - 1)
+        if name == "responseBody" and isinstance(inner, str):
+            inner = _parse_object(inner)  # other text of a body is not necessarily a message
+        yield from _iter_layers(inner, depth - 1)
 
 
 def _parse_object(text: str) -> Mapping[str, Any] | None:
