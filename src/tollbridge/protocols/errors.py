@@ -63,11 +63,6 @@ _OUTPUT = re.compile(r"\b(?:completion|output)\b", re.IGNORECASE)
 _INCLUDES_OUTPUT = re.compile(r"\b(?:requested|max_tokens|completion|output)\b", re.IGNORECASE)
 
 
-def is_context_too_long(message: str) -> bool:
-    """Return whether an error message says that the prompt does not fit the context window."""
-    return any(_find_too_long(pattern, message) for pattern in TOO_LONG_PATTERNS)
-
-
 def _find_too_long(pattern: str, message: str) -> re.Match[str] | None:
     # The patterns are compiled on first use: most programs never see such a message.
     return re.search(pattern, message, re.IGNORECASE | re.DOTALL)
@@ -85,11 +80,6 @@ def read_token_counts(fields: Mapping[str, Any], message: str) -> tuple[int | No
             tokens = _sum_breakdown(message) or _parse_number(groups.get("tokens"))
             return tokens, _parse_number(groups.get("limit"))
     return None, None
-
-
-def includes_output(message: str) -> bool:
-    """Return whether the number of tokens that did not fit includes, or can include, the output limit."""
-    return _INCLUDES_OUTPUT.search(message) is not None
 
 
 def _sum_breakdown(message: str) -> int | None:
@@ -216,7 +206,8 @@ def error_from(payload: object, *, status: int | None = None, now: datetime | No
     error = error_class(message, status=status, code=code, param=_text(fields.get("param"), PARAM_LIMIT))
     if isinstance(error, ContextTooLong):
         error.tokens, error.limit = read_token_counts(fields, message)
-        error.shared = includes_output(message)
+        # Whether the number of tokens that did not fit includes, or can include, the output limit.
+        error.shared = _INCLUDES_OUTPUT.search(message) is not None
     ids = (_text(fields.get(name), REQUEST_ID_LIMIT) for name in ("request_id", "generationId"))
     error.request_id = next((id_ for id_ in ids if id_), None)
     headers = fields.get("headers")  # the headers of the gateway's provider
@@ -247,7 +238,8 @@ def _choose_class(codes: list[str], status: int | None, message: str) -> type[Br
     by_code = next((cls for cls in classes if cls not in _UNSPECIFIC), classes[0] if classes else None)
     if by_code is not None and by_code not in _UNSPECIFIC:
         return by_code
-    if status not in (401, 403, 404, 429) and is_context_too_long(message):
+    is_specific = status in (401, 403, 404, 429)
+    if not is_specific and any(_find_too_long(pattern, message) for pattern in TOO_LONG_PATTERNS):
         return ContextTooLong
     if status in BY_STATUS:
         return BY_STATUS[status]

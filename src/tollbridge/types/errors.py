@@ -299,17 +299,15 @@ def hide_key(error: BridgeError, key: str | None) -> None:
     Some gateways quote the key that was sent. A truncated message may end within the key.
     """
     error.message = hide_userinfo(error.message)
+    if key:
+        # The cause quotes the response and holds the request headers. Its reason is part of the message.
+        if error.__cause__ is not None:
+            error.__cause__ = error.__context__ = None
+        error.message = _redact(error.message, key)
+        error.code = error.code and _redact(error.code, key.lower())  # codes are stored in lower case
+        error.request_id = error.request_id and _redact(error.request_id, key)
+        error.param = error.param and _redact(error.param, key)
     error.args = (error.message,)
-    if not key:
-        return
-    # The cause quotes the response and holds the request headers. Its reason is part of the message.
-    if error.__cause__ is not None:
-        error.__cause__ = error.__context__ = None
-    error.message = _redact(error.message, key)
-    error.args = (error.message,)
-    error.code = error.code and _redact(error.code, key.lower())  # codes are stored in lower case
-    error.request_id = error.request_id and _redact(error.request_id, key)
-    error.param = error.param and _redact(error.param, key)
 
 
 def _redact(text: str, key: str) -> str:

@@ -16,6 +16,7 @@ import uuid
 from base64 import b64encode, urlsafe_b64decode
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any, Literal
 
 from tollbridge.policy.caching import extra_with_caching
@@ -200,25 +201,32 @@ class _Conversion:
         elif system:
             self._result.append({"role": "system", "content": system})
         for message in self._messages:
-            for role, parts in _split_by_role(message):
-                self._add_message(role, parts)
+            self._add_message(message)
         return self._result
 
-    def _add_message(self, role: str, parts: list[Part]) -> None:
-        if role == "tool":
-            orphans = [
-                part
-                for part in parts
-                if isinstance(part, ToolResultPart) and part.call_id not in self._call_ids
-            ]
-            for part in orphans:
-                self._note(f"Tool result {part.call_id} has no matching call.")
-            self._append("tool", [self._encode_result(part, UNKNOWN_TOOL) for part in orphans])
-            return
-        contents = (self._encode_part(role, part) for part in parts)
-        self._append(role, [content for content in contents if content is not None])
-        calls = (part for part in parts if isinstance(part, ToolCallPart))
-        self._append("tool", [result for call in calls for result in self._encode_results(call)])
+    def _add_message(self, message: Message) -> None:
+        """Add a message, split by the roles that can contain its parts.
+
+        Results without a call come first, because they belong to the message before. The others are added
+        after their call.
+        """
+        results = (part for part in message.parts if isinstance(part, ToolResultPart))
+        orphans = [part for part in results if part.call_id not in self._call_ids]
+        for part in orphans:
+            self._note(f"Tool result {part.call_id} has no matching call.")
+        self._append("tool", [self._encode_result(part, UNKNOWN_TOOL) for part in orphans])
+
+        def find_role(part: Part) -> str:
+            is_answer = message.role is Role.ASSISTANT or isinstance(part, ToolCallPart | ThinkingPart)
+            return "assistant" if is_answer else "user"
+
+        others = (part for part in message.parts if not isinstance(part, ToolResultPart))
+        for role, group in groupby(others, find_role):
+            parts = list(group)
+            contents = (self._encode_part(role, part) for part in parts)
+            self._append(role, [content for content in contents if content is not None])
+            calls = (part for part in parts if isinstance(part, ToolCallPart))
+            self._append("tool", [result for call in calls for result in self._encode_results(call)])
 
     def _append(self, role: str, content: list[Json]) -> None:
         if content:
@@ -326,25 +334,6 @@ def _match_results(messages: list[Message]) -> tuple[set[str], deque[list[ToolRe
         if same_id:
             calls[max((call for call in same_id if call < index), default=same_id[0])].append(result)
     return set(by_id), deque(calls.values())
-
-
-def _split_by_role(message: Message) -> list[tuple[str, list[Part]]]:
-    """Split the parts of a message by the role that can contain them.
-
-    Results come first, because they belong to the calls of the message before.
-    """
-    default_role = "assistant" if message.role is Role.ASSISTANT else "user"
-    results: list[Part] = [part for part in message.parts if isinstance(part, ToolResultPart)]
-    groups: list[tuple[str, list[Part]]] = [("tool", results)] if results else []
-    for part in message.parts:
-        if isinstance(part, ToolResultPart):
-            continue
-        role = "assistant" if isinstance(part, ToolCallPart | ThinkingPart) else default_role
-        if groups and groups[-1][0] == role:
-            groups[-1][1].append(part)
-        else:
-            groups.append((role, [part]))
-    return groups
 
 
 def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool, spec: Spec) -> EncodedRequest:

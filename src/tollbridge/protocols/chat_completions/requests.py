@@ -124,25 +124,23 @@ def encode_messages(
         RequestError: A message contains something that the protocol cannot represent.
     """
     conversation = list(messages)
-    marks = _find_marks(conversation, cache_points) if cache_points else {}
+    all_marks = _find_marks(conversation, cache_points or {})
     system: list[list[Json]] = []
     encoded: list[Json] = []
     for index, message in enumerate(conversation):
+        marks = [all_marks.get((index, part_index)) for part_index in range(len(message.parts))]
         if message.role is Role.SYSTEM:
-            system.append(_encode_system(message, marks.get(index, {})))
+            texts = zip(map(read_system_text, message.parts), marks, strict=True)
+            system.append([_mark({"type": "text", "text": text}, mark) for text, mark in texts if text])
         else:
-            encoded += _encode_message(message, quirks, marks.get(index, {}))
+            encoded += _encode_message(message, quirks, marks)
     prompt = [part for parts in system for part in parts]
     if not any("cache_control" in part for part in prompt):
-        texts = ["\n".join(part["text"] for part in parts) for parts in system if parts]
-        prompt = [{"type": "text", "text": "\n\n".join(texts)}] if texts else []
+        joined = ["\n".join(part["text"] for part in parts) for parts in system if parts]
+        prompt = [{"type": "text", "text": "\n\n".join(joined)}] if joined else []
     if prompt:
         encoded.insert(0, {"role": "system", "content": _join_content(prompt, quirks)})
     return encoded
-
-
-# The options of `cache_control` by the index of a part.
-_Marks = Mapping[int, Json]
 
 
 def _cache_points(request: ChatRequest) -> Mapping[str, Mapping[str, Any]] | None:
@@ -153,30 +151,20 @@ def _cache_points(request: ChatRequest) -> Mapping[str, Mapping[str, Any]] | Non
     return default_cache_points(request.messages)
 
 
-def _find_marks(messages: list[Message], points: Mapping[str, Mapping[str, Any]]) -> dict[int, _Marks]:
-    """Return the marks by the index of the message. Of equal parts, only the last one is marked."""
+def _find_marks(messages: list[Message], points: Mapping[str, Mapping[str, Any]]) -> dict[PartIndex, Json]:
+    """Return the options of `cache_control` by the index of a part: the last one of equal parts."""
     places: dict[str, PartIndex] = {}
-    for message_index, message in enumerate(messages):
+    for message_index, message in enumerate(messages if points else ()):
         for part_index, part in enumerate(message.parts):
             places[part_digest(part)] = message_index, part_index
-    marks: dict[int, dict[int, Json]] = {}
-    for digest, options in points.items():
-        if digest in places:
-            message_index, part_index = places[digest]
-            marks.setdefault(message_index, {})[part_index] = dict(options)
-    return dict(marks)
+    return {places[digest]: dict(options) for digest, options in points.items() if digest in places}
 
 
-def _mark(encoded: Json, marks: _Marks, index: int) -> Json:
-    return {**encoded, "cache_control": marks[index]} if index in marks else encoded
+def _mark(encoded: Json, mark: Json | None) -> Json:
+    return encoded if mark is None else {**encoded, "cache_control": mark}
 
 
-def _encode_system(message: Message, marks: _Marks) -> list[Json]:
-    texts = enumerate(map(read_system_text, message.parts))
-    return [_mark({"type": "text", "text": text}, marks, index) for index, text in texts if text]
-
-
-def _encode_message(message: Message, quirks: Quirks, marks: _Marks) -> list[Json]:
+def _encode_message(message: Message, quirks: Quirks, marks: list[Json | None]) -> list[Json]:
     """Return the messages for one message: that of the assistant, then the tool results, then the user's."""
     name = {"name": message.name} if message.name else {}
     is_answer = message.role is Role.ASSISTANT
@@ -185,19 +173,19 @@ def _encode_message(message: Message, quirks: Quirks, marks: _Marks) -> list[Jso
     calls: list[ToolCallPart] = []
     results: list[ToolResultPart] = []
     tool_messages: list[Json] = []
-    for index, part in enumerate(message.parts):
+    for part, mark in zip(message.parts, marks, strict=True):
         match part:
             case TextPart() | DataPart():
                 encoded_part = _describe_file(part) if is_answer else _encode_content(part)
                 if encoded_part.get("text") != "":
-                    content.append(_mark(encoded_part, marks, index))
+                    content.append(_mark(encoded_part, mark))
             case ThinkingPart():
                 thinking.append(part)
             case ToolCallPart():
                 calls.append(part)
             case ToolResultPart():
                 results.append(part)
-                tool_messages.append(_encode_result(part, quirks, marks.get(index)))
+                tool_messages.append(_encode_result(part, quirks, mark))
             case _:
                 assert_never(part)
     encoded: list[Json] = []
@@ -298,7 +286,5 @@ def _encode_result(part: ToolResultPart, quirks: Quirks, mark: Json | None) -> J
     ]
     text = "\n".join(texts)
     text = (ERROR_PREFIX + text).rstrip() if part.is_error else text
-    content: Json = {"type": "text", "text": text}
-    if mark is not None:
-        content["cache_control"] = mark
+    content = _mark({"type": "text", "text": text}, mark)
     return {"role": "tool", "tool_call_id": part.call_id, "content": _join_content([content], quirks)}

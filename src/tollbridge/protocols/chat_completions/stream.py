@@ -152,9 +152,8 @@ class CompletionState(DecoderState):
 
     def apply_body(self, body: Fields) -> list[Event]:
         if not body.list("choices") and not body.raw.get("error"):
-            if is_error(body):
-                return self._fail(error_from(body.raw))
-            return self._fail(StreamError("The gateway answered with JSON that is not a chat completion."))
+            other = StreamError("The gateway answered with JSON that is not a chat completion.")
+            return self._fail(error_from(body.raw) if is_error(body) else other)
         events = self.apply(body.raw)
         return events if self.is_finished else events + self._finish(self._reason or "stop")
 

@@ -142,8 +142,6 @@ class ResponsesEncoder(AnswerEncoder):
                 return self._add_citation(url, event.title)
             case Corrected(text, replaces, of="text") if self._is_open("message"):
                 self._text.add(text, replaces=replaces)
-            case Finished():
-                self._finished = event
         return []
 
     def _complete(self, finished: Finished) -> list[Json]:
