@@ -30,7 +30,7 @@ def omit_none(**fields: Any) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def read_text(part: Part) -> str | None:
+def extract_text(part: Part) -> str | None:
     """Return the text of a text part or of a text file; `None` for other parts.
 
     The media type is detected from the bytes: editors label PNG as JPEG.
@@ -42,13 +42,13 @@ def read_text(part: Part) -> str | None:
     return None
 
 
-def read_system_text(part: Part) -> str:
+def extract_system_text(part: Part) -> str:
     """Return the text of a part of a system message.
 
     Raises:
         RequestError: The part is neither text nor a text file.
     """
-    text = read_text(part)
+    text = extract_text(part)
     if text is None:
         content_type = part.mime if isinstance(part, DataPart) else type(part).__name__
         raise RequestError(f"A system message can only contain text; {content_type} cannot be sent in it.")

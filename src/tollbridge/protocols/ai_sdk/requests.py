@@ -26,8 +26,8 @@ from tollbridge.protocols.encoding import (
     check_tool_choice,
     data_url,
     describe_tool,
+    extract_text,
     omit_none,
-    read_text,
 )
 from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
@@ -88,7 +88,7 @@ def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
                 json.dumps(value, allow_nan=False)  # `read_json` accepts NaN and infinity
                 return {"type": f"{prefix}json", "value": value}
             except ValueError:
-                return {"type": f"{prefix}text", "value": read_text(part)}
+                return {"type": f"{prefix}text", "value": extract_text(part)}
     if not result.parts:
         return {"type": f"{prefix}text", "value": ""}
     content = [item for part in result.parts for item in _encode_content(part, target)]
@@ -101,7 +101,7 @@ def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
 
 def _read_texts(part: TextPart | DataPart) -> list[str]:
     """Return the text of a part, after the name of its file; nothing for a file that is not text."""
-    text = read_text(part)
+    text = extract_text(part)
     name = part.name if isinstance(part, DataPart) else None
     return [] if text is None else [f"[{name}]", text] if name else [text]
 

@@ -16,7 +16,7 @@ from tollbridge.policy.caching import default_cache_points
 from tollbridge.policy.limits import default_max_tokens
 from tollbridge.policy.thinking import choose_thinking
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json
-from tollbridge.protocols.encoding import describe_tool, omit_none, read_system_text, read_text
+from tollbridge.protocols.encoding import describe_tool, extract_system_text, extract_text, omit_none
 from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
@@ -28,7 +28,6 @@ from tollbridge.types.messages import (
     Role,
     TextPart,
     ThinkingPart,
-    Tool,
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
@@ -85,7 +84,7 @@ def encode_request(request: ChatRequest) -> Json:
         for message in request.messages
         if message.role is Role.SYSTEM
         for part in message.parts
-        if (text := read_system_text(part))
+        if (text := extract_system_text(part))
     ]
     body: Json = {
         "model": request.model,
@@ -101,7 +100,10 @@ def encode_request(request: ChatRequest) -> Json:
             if block.get("type") == "tool_result" and "content" in block:
                 block["content"] = _shorten(block["content"], marks)
         message["content"] = _shorten(message["content"], marks)
-    tools = _merge_tools([_encode_tool(tool) for tool in request.tools], extra.pop("tools", None))
+    tools = [describe_tool(tool, "input_schema") for tool in request.tools]
+    for tool in tools:
+        tool["input_schema"] = {"type": "object", **tool["input_schema"]}
+    tools = _merge_tools(tools, extra.pop("tools", None))
     choice = _encode_choice(request.tool_choice, request.parallel_tool_calls) if tools else None
     user = (request.metadata or {}).get("user_id")
     body |= omit_none(
@@ -190,7 +192,7 @@ def _encode_content(part: TextPart | DataPart) -> Json | None:
         return dict(Fields(read_json(part.data)).raw)
     mime = detect_mime(part.data, part.mime)
     title = omit_none(title=part.name)
-    if (text := read_text(part)) is not None:
+    if (text := extract_text(part)) is not None:
         source = {"type": "text", "media_type": "text/plain", "data": text}
         return {"type": "document", "source": source, **title}
     source = {"type": "base64", "media_type": mime, "data": b64encode(part.data).decode()}
@@ -245,11 +247,6 @@ def _valid_id(call_id: str) -> str:
     if valid == call_id and valid:
         return valid
     return f"{valid}_{blake2s(call_id.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
-
-
-def _encode_tool(tool: Tool) -> Json:
-    encoded = describe_tool(tool, "input_schema")
-    return {**encoded, "input_schema": {"type": "object", **encoded["input_schema"]}}
 
 
 def _merge_tools(tools: list[Json], additions: object) -> list[Json]:

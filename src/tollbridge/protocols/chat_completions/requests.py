@@ -21,9 +21,9 @@ from tollbridge.protocols.encoding import (
     describe_format,
     describe_tool,
     encode_file,
+    extract_system_text,
+    extract_text,
     omit_none,
-    read_system_text,
-    read_text,
     write_arguments,
 )
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
@@ -130,7 +130,7 @@ def encode_messages(
     for index, message in enumerate(conversation):
         marks = [all_marks.get((index, part_index)) for part_index in range(len(message.parts))]
         if message.role is Role.SYSTEM:
-            texts = zip(map(read_system_text, message.parts), marks, strict=True)
+            texts = zip(map(extract_system_text, message.parts), marks, strict=True)
             system.append([_mark({"type": "text", "text": text}, mark) for text, mark in texts if text])
         else:
             encoded += _encode_message(message, quirks, marks)
@@ -203,7 +203,7 @@ def _encode_message(message: Message, quirks: Quirks, marks: list[Json | None]) 
 
 
 def _encode_content(part: TextPart | DataPart) -> Json:
-    text = read_text(part)
+    text = extract_text(part)
     if text is not None or isinstance(part, TextPart):
         return {"type": "text", "text": text}
     mime = detect_mime(part.data, part.mime)
@@ -213,7 +213,7 @@ def _encode_content(part: TextPart | DataPart) -> Json:
 
 
 def _is_file(part: TextPart | DataPart) -> TypeGuard[DataPart]:
-    return read_text(part) is None
+    return extract_text(part) is None
 
 
 def _join_content(content: list[Json], quirks: Quirks, separator: str = "\n") -> str | list[Json]:

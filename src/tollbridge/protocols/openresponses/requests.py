@@ -14,9 +14,9 @@ from tollbridge.protocols.encoding import (
     describe_format,
     describe_tool,
     encode_file,
+    extract_system_text,
+    extract_text,
     omit_none,
-    read_system_text,
-    read_text,
     write_arguments,
 )
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES, REASONING_SIGNATURES
@@ -185,7 +185,7 @@ def _encode_text(text: str) -> Json:
 
 
 def _encode_data(part: DataPart) -> Json:
-    text = read_text(part)
+    text = extract_text(part)
     if text is not None:
         return _encode_text(text)
     mime = detect_mime(part.data, part.mime)
@@ -238,7 +238,7 @@ def _encode_result(part: ToolResultPart) -> Json:
 
 def _encode_system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
     system = [message for message in messages if message.role is Role.SYSTEM]
-    texts = [[text for text in map(read_system_text, message.parts) if text] for message in system]
+    texts = [[text for text in map(extract_system_text, message.parts) if text] for message in system]
     prompt = "\n\n".join("\n".join(lines) for lines in texts if lines)
     content = [prompt] if len(prompt) <= MAX_TEXT else [line for lines in texts for line in lines]
     # For servers that only accept user messages, the history contains no system message here.
