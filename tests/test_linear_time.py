@@ -730,7 +730,6 @@ NOT_READERS: dict[str, str] = {
     "frontends/vscode/requests.py:read_prompt_text": "its parameter is decoded",
     "frontends/stdio/parameters.py:read_parameters": "a call of msgspec",
     "protocols/ai_sdk/chunks.py:parse_error": "calls error_from",
-    "protocols/ai_sdk/chunks.py:read_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_file": "a chunk of the decoders above",
     "protocols/__init__.py:read_key": "reads one field",
     "protocols/ai_sdk/detect.py:AiSdkDecoder": "passes everything to the decoders above",

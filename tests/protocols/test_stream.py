@@ -99,6 +99,7 @@ class Broken:
 
     is_finished = False
     unknown: Mapping[str, int] = {}
+    billing = None
 
     def __init__(self) -> None:
         self.closed = 0

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -166,9 +165,7 @@ class GatewayClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

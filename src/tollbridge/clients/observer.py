@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
 
 from tollbridge.answer import Answer
 from tollbridge.types.errors import BridgeError
@@ -66,13 +65,10 @@ class Observers:
         self.left: list[Callable[[Usage], None]]
         self.end: list[Callable[[Answer], Awaitable[None]]]
         for step in self.__slots__:
-            setattr(self, step, _overridden(observers, step))
+            default = getattr(Observer, step)
+            users = (each for each in observers if getattr(type(each), step) is not default)
+            setattr(self, step, [getattr(each, step) for each in users])
 
     @classmethod
     def of(cls, observers: Iterable[Observer] | Observers) -> Observers:
         return observers if isinstance(observers, Observers) else cls(observers)
-
-
-def _overridden(observers: Iterable[Observer], step: str) -> list[Any]:
-    default = getattr(Observer, step)
-    return [getattr(observer, step) for observer in observers if getattr(type(observer), step) is not default]

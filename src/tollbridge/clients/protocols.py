@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import msgspec
 
@@ -14,48 +14,8 @@ from tollbridge.protocols.ai_sdk import DEFAULT_SPEC, UI_STREAM, VERSIONS, Spec
 from tollbridge.types.errors import RequestError
 
 
-class OpenResponsesClient(GatewayClient):
-    """A client for an OpenResponses server at one base URL (`…/v1`): Vercel AI Gateway, OpenAI, llama.cpp…
-
-    Args:
-        base_url: The URL of the server; Vercel AI Gateway if omitted.
-        api_key: The key for all calls.
-        **options: See `GatewayClient`.
-    """
-
-    def __init__(
-        self, base_url: str | None = None, api_key: str | None = None, **options: Unpack[ClientOptions]
-    ) -> None:
-        super().__init__(find_protocol("openresponses"), base_url, api_key, **options)
-
-
-class ChatCompletionsClient(GatewayClient):
-    """A client for a Chat Completions server at one base URL (`…/v1`): nearly every gateway and server.
-
-    Args:
-        base_url: The URL of the server; Vercel AI Gateway if omitted.
-        api_key: The key for all calls.
-        **options: See `GatewayClient`.
-    """
-
-    def __init__(
-        self, base_url: str | None = None, api_key: str | None = None, **options: Unpack[ClientOptions]
-    ) -> None:
-        super().__init__(find_protocol("chat-completions"), base_url, api_key, **options)
-
-
-class AnthropicMessagesClient(GatewayClient):
-    """A client for a server of the Messages API at one base URL (`…/v1`, which is added to a bare host).
-
-    The protocol requires an output limit; a request without one gets the default of its model
-    (`default_max_tokens` in protocols/anthropic_messages/requests.py).
-
-    Args:
-        base_url: The URL of the server; Anthropic's if omitted.
-        api_key: The key for all calls.
-        auth: The header for the key: `x-api-key`, as in Anthropic's API, or `bearer` for `Authorization`.
-        **options: See `GatewayClient`.
-    """
+class _ProtocolClient(GatewayClient):
+    _name: ClassVar[str]
 
     def __init__(
         self,
@@ -65,9 +25,46 @@ class AnthropicMessagesClient(GatewayClient):
         auth: str | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        protocol = find_protocol("anthropic-messages")
-        base_url = base_url and protocol.complete_url(base_url)
-        super().__init__(protocol, base_url, api_key, auth=auth, **options)
+        """Create a client.
+
+        Args:
+            base_url: The URL of the server; the default of the protocol if omitted.
+            api_key: The key for all calls.
+            auth: How the key is sent, if the protocol leaves a choice.
+            **options: See `GatewayClient`.
+        """
+        protocol = find_protocol(self._name)
+        url = base_url and protocol.complete_url(base_url)
+        super().__init__(protocol, url, api_key, auth=auth, **options)
+
+
+class OpenResponsesClient(_ProtocolClient):
+    """A client for an OpenResponses server at one base URL (`…/v1`): Vercel AI Gateway, OpenAI, llama.cpp…
+
+    Without a URL, it is a client for Vercel AI Gateway.
+    """
+
+    _name = "openresponses"
+
+
+class ChatCompletionsClient(_ProtocolClient):
+    """A client for a Chat Completions server at one base URL (`…/v1`): nearly every gateway and server.
+
+    Without a URL, it is a client for Vercel AI Gateway.
+    """
+
+    _name = "chat-completions"
+
+
+class AnthropicMessagesClient(_ProtocolClient):
+    """A client for a server of the Messages API at one base URL (`…/v1`, which is added to a bare host).
+
+    Without a URL, it is a client for Anthropic's API. `auth` is the header for the key: `x-api-key`, as in
+    that API, or `bearer` for `Authorization`. The protocol requires an output limit; a request without one
+    gets the default of its model (`policy/limits.py`).
+    """
+
+    _name = "anthropic-messages"
 
 
 class AiSdkClient(GatewayClient):

@@ -31,13 +31,8 @@ class Attempts:
                 return …
 
     An error that the policy retries ends the `with` block silently, and the loop continues after the delay.
-    Any other error leaves the loop.
-
-    Args:
-        http: Sleeps, and has the deadline of all attempts together.
-        policy: Which errors are retried, and when.
-        observers: Called when an attempt has failed, and before the next one.
-        redact: Removes secrets from an error.
+    Any other error leaves the loop. All attempts together have one deadline; `redact` removes secrets from
+    their errors.
     """
 
     def __init__(

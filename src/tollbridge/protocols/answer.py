@@ -25,11 +25,8 @@ class AnswerEncoder(ABC):
         body = encoder.body()                     # for a caller that does not stream
 
     Mark the events with a `ReasoningPacker` first, so that reasoning returns only to the model it came from.
-
-    Args:
-        request: The request of the caller.
-        input_tokens: An estimate of the input tokens, for protocols that report them at the start. The end of
-            the stream has the exact usage.
+    `input_tokens` is an estimate, for protocols that report them at the start. The end of the stream has the
+    exact usage.
     """
 
     def __init__(self, request: CallerRequest, *, input_tokens: int = 0) -> None:
@@ -43,7 +40,12 @@ class AnswerEncoder(ABC):
 
     def encode(self, batch: Iterable[Event]) -> list[Json]:
         """Return the events of the stream for a batch of the answer."""
-        return [wire_event for event in batch for wire_event in self._encode_event(event)]
+        wire_events: list[Json] = []
+        for event in batch:
+            if isinstance(event, Finished):
+                self._finished = event  # a repaired call can still follow
+            wire_events += self._encode_event(event)
+        return wire_events
 
     def finish(self, error: BridgeError | None = None) -> list[Json]:
         """Return the last events of the stream. An error is part of it: the status was sent before."""

@@ -33,16 +33,20 @@ ROLES = {
 }
 # The argument that holds the text of a custom tool, because other protocols have only functions.
 CUSTOM_ARGUMENT = "input"
-_KIND_NAMES = {str: "a string", int: "a whole number", bool: "a boolean"}
+_KIND_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "a boolean",
+    list: "an array",
+    Mapping: "an object",
+}
 
 
 class CallerTool(msgspec.Struct, frozen=True):
     """How the caller declared a tool that is sent to the gateway as a function of another name or kind.
 
-    Attributes:
-        name: The name in the caller's declaration.
-        namespace: The namespace that contains it, if any.
-        custom: Whether its input is text and not an object.
+    The input of a `custom` tool is text and not an object.
     """
 
     name: str
@@ -86,14 +90,11 @@ def invalid_field(path: str, expected: str, value: object = None) -> RequestErro
 
 
 class RequestObject:
-    """Strict access to an object in a request. An error names the path of the field, also as its `param`.
-
-    Args:
-        raw: The object.
-        path: Its path in the request; empty for the body.
+    """Strict access to an object in a request. `path` is its place there; empty for the body.
 
     Raises:
-        RequestError: `raw` is not an object. Every method raises it for a field with a wrong type.
+        RequestError: `raw` is not an object. Every method raises it for a field with a wrong type, with the
+            path of the field in the message and as `param`.
     """
 
     __slots__ = ("path", "raw")
@@ -112,47 +113,35 @@ class RequestObject:
         return self.raw.get(name)
 
     def optional(self, name: str, kind: type) -> Any:
-        """Return a string, a whole number or a boolean; `None` if it is missing."""
+        """Return a value of a type of `_KIND_NAMES`; `None` if it is missing."""
         value = self.raw.get(name)
-        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            raise invalid_field(self.path_of(name), _KIND_NAMES[kind], value)
-        return value
+        is_valid = isinstance(value, (int, float) if kind is float else kind)
+        if value is None or (is_valid and (kind is bool or not isinstance(value, bool))):
+            return value
+        raise invalid_field(self.path_of(name), _KIND_NAMES[kind], value)
 
     def text(self, name: str) -> str:
         """Return a required string."""
-        value = self.raw.get(name)
-        if not isinstance(value, str):
-            raise invalid_field(self.path_of(name), "a string", value)
-        return value
-
-    def number(self, name: str) -> float | None:
-        """Return a number; `None` if it is missing."""
-        value = self.raw.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise invalid_field(self.path_of(name), "a number", value)
+        value: str | None = self.optional(name, str)
+        if value is None:
+            raise invalid_field(self.path_of(name), "a string")
         return value
 
     def limit(self, name: str) -> int | None:
         """Return a whole number of at least 1; `None` if it is missing."""
-        value = self.optional(name, int)
+        value: int | None = self.optional(name, int)
         if value is not None and value < 1:
             message = f"{name} must be at least 1, not {value}."
             raise RequestError(message, status=400, code="invalid_value", param=name)
-        return value  # type: ignore[no-any-return]
+        return value
 
     def inner(self, name: str) -> RequestObject:
         """Return an object, which is empty if it is missing."""
-        value = self.raw.get(name)
-        if value is not None and not isinstance(value, Mapping):
-            raise invalid_field(self.path_of(name), "an object", value)
-        return RequestObject(value or {}, self.path_of(name))
+        return RequestObject(self.optional(name, Mapping) or {}, self.path_of(name))
 
     def list(self, name: str) -> list[Any]:
         """Return an array, which is empty if it is missing."""
-        value = self.raw.get(name)
-        if value is not None and not isinstance(value, list):
-            raise invalid_field(self.path_of(name), "an array", value)
-        return value or []
+        return self.optional(name, list) or []
 
     def objects(self, name: str) -> Iterator[RequestObject]:
         """Yield the objects of an array."""

@@ -60,7 +60,7 @@ def detect_by_start(start: bytes, *, complete: bool) -> str | None:
     is_event = line.startswith(b"data:")
     if not is_event and not line.startswith((b"{", b"[{")):
         return ""
-    for name, text in _frames(start, complete) if is_event else _lines(start, complete):
+    for name, text in _split(start, is_event, complete):
         if not text.strip():
             continue
         try:
@@ -86,14 +86,13 @@ def _skip_blank(start: bytes) -> bytes:
     return start[blank.end() if blank else 0 :]
 
 
-def _frames(start: bytes, complete: bool) -> list[Frame]:
-    sse = SseDecoder()
-    return sse.feed(start) + (sse.close() if complete else [])
-
-
-def _lines(start: bytes, complete: bool) -> list[Frame]:
-    *lines, last = _skip_blank(start).split(b"\n")
-    return [(b"", line) for line in ([*lines, last] if complete else lines)]
+def _split(start: bytes, is_event: bool, complete: bool) -> list[Frame]:
+    """Return the events of a stream, or its lines. The last one counts only if the start is complete."""
+    if is_event:
+        sse = SseDecoder()
+        return sse.feed(start) + (sse.close() if complete else [])
+    lines = _skip_blank(start).split(b"\n")
+    return [(b"", line) for line in (lines if complete else lines[:-1])]
 
 
 def _detect_by_chunk(chunk: object, is_event: bool, name: bytes) -> str | None:
@@ -125,6 +124,10 @@ class Decoder(TypingProtocol):
     def unknown(self) -> Mapping[str, int]:
         """The number of events or chunks of unknown types, by type."""
 
+    @property
+    def billing(self) -> Billing | None:
+        """What the gateway has said about the bill so far."""
+
     def feed(self, chunk: bytes) -> list[Event]:
         """Return the events that these bytes complete."""
 
@@ -144,10 +147,6 @@ class GuardedDecoder:
 
     An exception ends the response: the events that the decoder still has are returned, then a `Failed`. The
     decoders of this package also skip single events that they cannot decode, so that this is the last resort.
-
-    Args:
-        decoder: The decoder, which is also an attribute.
-        error: Returns the error of a response that could not be decoded.
     """
 
     def __init__(self, decoder: Decoder, error: Callable[[], BridgeError] | None = None) -> None:
@@ -165,30 +164,24 @@ class GuardedDecoder:
 
     @property
     def billing(self) -> Billing | None:
-        """What the gateway has said about the bill so far. Decoders of errors do not know."""
-        return getattr(self.decoder, "billing", None)
+        return self.decoder.billing
 
     def feed(self, chunk: bytes) -> list[Event]:
-        if self._failed:
-            return []
-        try:
-            return self.decoder.feed(chunk)
-        except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            return self._fail(error)
+        return self._run(self.decoder.feed, chunk)
 
     def close(self) -> list[Event]:
+        return self._run(self.decoder.close)
+
+    def _run(self, step: Callable[..., list[Event]], *args: object) -> list[Event]:
         if self._failed:
             return []
         try:
-            return self.decoder.close()
+            return step(*args)
         except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            return self._fail(error, closed=True)
-
-    def _fail(self, error: Exception, *, closed: bool = False) -> list[Event]:
-        self._failed = True
-        log_defect("A response of the gateway", error)
+            self._failed = True
+            log_defect("A response of the gateway", error)
         events: list[Event] = []
-        if not closed:
+        if step != self.decoder.close:
             with suppress(Exception):  # the first exception was logged
                 events = self.decoder.close()
         return [*(event for event in events if not isinstance(event, Failed)), Failed(self._error())]
@@ -197,17 +190,10 @@ class GuardedDecoder:
 class GuardedStreamDecoder(GuardedDecoder):
     """A guarded decoder that also accepts events or chunks that are already parsed."""
 
-    def __init__(self, decoder: ParsedStreamDecoder) -> None:
-        super().__init__(decoder)
-        self._parsed_decoder = decoder
+    decoder: ParsedStreamDecoder
 
     def feed_parsed(self, event: object) -> list[Event]:
-        if self._failed:
-            return []
-        try:
-            return self._parsed_decoder.feed_parsed(event)
-        except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            return self._fail(error)
+        return self._run(self.decoder.feed_parsed, event)
 
 
 def stream_names() -> list[str]:
@@ -264,7 +250,7 @@ class DetectingDecoder:
 
     @property
     def billing(self) -> Billing | None:
-        return getattr(self._decoder, "billing", None)
+        return None if self._decoder is None else self._decoder.billing
 
     @property
     def unknown(self) -> Mapping[str, int]:
@@ -287,10 +273,10 @@ class DetectingDecoder:
         return events + self._decoder.close() if self._decoder is not None else events
 
     def _detect(self, *, complete: bool) -> list[Event]:
-        protocol = detect_by_start(bytes(self._start), complete=complete)
+        start = bytes(self._start)
+        protocol = detect_by_start(start, complete=complete)
         if protocol is None:
             return []
         self._decoder = _new_detected(protocol)
-        start = bytes(self._start)
         self._start.clear()
         return self._decoder.feed(start)

@@ -31,8 +31,6 @@ from tollbridge.types.errors import (
 )
 from tollbridge.types.events import Event, Failed
 
-# --- Messages about prompts that are too long ---
-
 # The tokens of the prompt, and the maximum of the model.
 _TOKENS, _LIMIT = r"(?P<tokens>\d[\d,]*)", r"(?P<limit>\d[\d,]*)"
 TOO_LONG_PATTERNS = (
@@ -65,11 +63,6 @@ _OUTPUT = re.compile(r"\b(?:completion|output)\b", re.IGNORECASE)
 _INCLUDES_OUTPUT = re.compile(r"\b(?:requested|max_tokens|completion|output)\b", re.IGNORECASE)
 
 
-def is_context_too_long(message: str) -> bool:
-    """Return whether an error message says that the prompt does not fit the context window."""
-    return any(_find_too_long(pattern, message) for pattern in TOO_LONG_PATTERNS)
-
-
 def _find_too_long(pattern: str, message: str) -> re.Match[str] | None:
     # The patterns are compiled on first use: most programs never see such a message.
     return re.search(pattern, message, re.IGNORECASE | re.DOTALL)
@@ -89,11 +82,6 @@ def read_token_counts(fields: Mapping[str, Any], message: str) -> tuple[int | No
     return None, None
 
 
-def includes_output(message: str) -> bool:
-    """Return whether the number of tokens that did not fit includes, or can include, the output limit."""
-    return _INCLUDES_OUTPUT.search(message) is not None
-
-
 def _sum_breakdown(message: str) -> int | None:
     """Return the sum of the prompt's entries in a breakdown, if the message contains one."""
     breakdown = _BREAKDOWN.search(message)
@@ -104,8 +92,6 @@ def _sum_breakdown(message: str) -> int | None:
 def _parse_number(digits: str | None) -> int | None:
     return int(digits.replace(",", "")) if digits else None
 
-
-# --- Error responses ---
 
 # Longer messages are truncated: some servers quote the prompt in the message. All patterns above are applied
 # to truncated messages only, because some of them take time in proportion to the square of the length.
@@ -192,11 +178,7 @@ def read_error_response(
 ) -> BridgeError:
     """Return the exception for an HTTP response with an error status, or with an error in its body.
 
-    Args:
-        status: The HTTP status.
-        headers: The response headers; request id and retry delay are taken from them.
-        body: The response body, in any format.
-        now: The current time, to convert a `Retry-After` date to seconds.
+    The body can have any format. `now` is the current time, to convert a `Retry-After` date to seconds.
     """
     payload = _parse_body(body)
     if isinstance(payload, str):
@@ -209,10 +191,7 @@ def read_error_response(
 def error_from(payload: object, *, status: int | None = None, now: datetime | None = None) -> BridgeError:
     """Return the exception for a JSON error.
 
-    Args:
-        payload: A nested or flat object, a list of errors, an object with `detail`, or a string.
-        status: The HTTP status, if there is one.
-        now: The current time, to convert a `Retry-After` date to seconds.
+    `payload` is a nested or flat object, a list of errors, an object with `detail`, or a string.
     """
     fields = _flatten(payload)
     codes = _read_codes(fields)
@@ -227,7 +206,8 @@ def error_from(payload: object, *, status: int | None = None, now: datetime | No
     error = error_class(message, status=status, code=code, param=_text(fields.get("param"), PARAM_LIMIT))
     if isinstance(error, ContextTooLong):
         error.tokens, error.limit = read_token_counts(fields, message)
-        error.shared = includes_output(message)
+        # Whether the number of tokens that did not fit includes, or can include, the output limit.
+        error.shared = _INCLUDES_OUTPUT.search(message) is not None
     ids = (_text(fields.get(name), REQUEST_ID_LIMIT) for name in ("request_id", "generationId"))
     error.request_id = next((id_ for id_ in ids if id_), None)
     headers = fields.get("headers")  # the headers of the gateway's provider
@@ -258,7 +238,8 @@ def _choose_class(codes: list[str], status: int | None, message: str) -> type[Br
     by_code = next((cls for cls in classes if cls not in _UNSPECIFIC), classes[0] if classes else None)
     if by_code is not None and by_code not in _UNSPECIFIC:
         return by_code
-    if status not in (401, 403, 404, 429) and is_context_too_long(message):
+    is_specific = status in (401, 403, 404, 429)
+    if not is_specific and any(_find_too_long(pattern, message) for pattern in TOO_LONG_PATTERNS):
         return ContextTooLong
     if status in BY_STATUS:
         return BY_STATUS[status]
@@ -419,6 +400,7 @@ class ErrorResponseDecoder:
 
     is_finished = False
     unknown: Mapping[str, int] = {}
+    billing = None
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         self._status = status

@@ -48,12 +48,9 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class InvalidMessage(msgspec.Struct, frozen=True):
-    """A frame without a valid message.
+    """A frame without a valid message, and the error to send.
 
-    Attributes:
-        fault: The error to send.
-        id: The id of the message, if it was found.
-        unrecoverable: Whether the start of the next frame is unknown, so that no more messages can be read.
+    If it is `unrecoverable`, the start of the next frame is unknown, and no more messages can be read.
     """
 
     fault: Fault
@@ -75,9 +72,7 @@ _encode = msgspec.json.Encoder().encode
 class Reader:
     """Decodes messages from bytes; it does not matter where the bytes are split.
 
-    Args:
-        max_frame_bytes: The maximum size of a message. A larger one is skipped and reported as an
-            `InvalidMessage`.
+    A message that is larger than the maximum is skipped and reported as an `InvalidMessage`.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -155,11 +150,7 @@ class Reader:
 
 
 def read_message(body: bytes) -> Call | InvalidMessage | None:
-    """Decode the body of one frame.
-
-    Returns:
-        The message, or `None` for a response: this side sends no requests, so responses are ignored.
-    """
+    """Return the message of a frame, or `None` for a response: this side sends no requests."""
     try:
         message = _decode(body)
     except msgspec.ValidationError as error:

@@ -290,8 +290,6 @@ def _map_names(value: object, table: Mapping[str, str]) -> set[str]:
     return {table[name] for name in _texts(value) if name in table}
 
 
-# --- Endpoints ---
-
 _ACTIVE = 0
 _Number = TypeVar("_Number", int, Decimal)
 
@@ -333,8 +331,8 @@ def read_endpoints(body: bytes) -> Endpoints:
     )
     return Endpoints(
         providers=tuple(name for entry in active if (name := _text(entry, "provider_name", NAME_LIMIT))),
-        context_window=_min_known(model.context_window for model in models),
-        max_output_tokens=_min_known(model.max_output_tokens for model in models),
+        context_window=min(_known(model.context_window for model in models), default=None),
+        max_output_tokens=min(_known(model.max_output_tokens for model in models), default=None),
         prices=_max_prices([model.prices for model in models if model.prices]),
         tags=frozenset((shared.tags if shared else set()) | caching).union(*(model.tags for model in models)),
         parameters=frozenset().union(*(model.parameters for model in models)),
@@ -363,7 +361,7 @@ def _max_prices(prices: list[Prices]) -> Prices | None:
     if not prices:
         return None
     highest: dict[str, Any] = {
-        name: _max_known(getattr(price, name) for price in prices)
+        name: max(_known(getattr(price, name) for price in prices), default=None)
         for name in Prices.__struct_fields__
         if name not in ("tiers", "source")
     }
@@ -375,9 +373,5 @@ def _tier_price(tier: PriceTier) -> Decimal:
     return (tier.input or Decimal(0)) + (tier.output or Decimal(0))
 
 
-def _min_known(numbers: Iterable[_Number | None]) -> _Number | None:
-    return min((number for number in numbers if number is not None), default=None)
-
-
-def _max_known(numbers: Iterable[_Number | None]) -> _Number | None:
-    return max((number for number in numbers if number is not None), default=None)
+def _known(numbers: Iterable[_Number | None]) -> list[_Number]:
+    return [number for number in numbers if number is not None]

@@ -23,14 +23,10 @@ Json = Mapping[str, Any]
 
 
 class Lazy:
-    """A function, a class or an object of a protocol, imported on first use: most programs use one protocol.
-
-    Args:
-        path: The module and the name in it: `tollbridge.protocols.openresponses.stream:StreamDecoder`.
-    """
+    """A function, class or object of a protocol, imported on first use: most programs use one protocol."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path = path  # of the module, and the name in it, after a colon
 
     def load(self) -> Any:
         """Return the object."""
@@ -185,9 +181,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     def request_diagnosis(self, request: ChatRequest, previous: str | None) -> ChatRequest:
         """Ask the server why the prompt is not read from its cache, if it is known to answer that.
 
-        Args:
-            request: The request, with the quirks of its server.
-            previous: The id of the previous response of the conversation, if there is one.
+        `previous` is the id of the previous response of the conversation, if there is one.
         """
         quirks = request.quirks
         if self.diagnose_cache is None or quirks is None or not quirks.cache_diagnostics:

@@ -47,8 +47,7 @@ class UnknownNames(Counter[str]):
 class SseDecoder:
     """Decodes one event stream.
 
-    Attributes:
-        error: Set when a frame is larger than the limit. After that, no more frames are returned.
+    When a frame is larger than the limit, `error` is set, and no more frames are returned.
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:

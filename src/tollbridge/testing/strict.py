@@ -17,6 +17,7 @@ import msgspec
 from tollbridge.protocols.openresponses.schema import (
     EXTRA_EFFORTS,
     INCLUDABLE,
+    NOT_NULL,
     SPECIFIED_CONTENT,
     SPECIFIED_ITEMS,
     TOOL_CHOICES,
@@ -120,7 +121,7 @@ def _read_strictly(value: Mapping[str, Any], shape: type[_Shape], param: str) ->
 
 
 def _check_not_null(value: Mapping[str, Any], shape: type[Shape], param: str) -> None:
-    for field in sorted(shape.not_null):
+    for field in NOT_NULL.get(shape, ()):
         if field in value and value[field] is None:
             path = f"{param}.{field}" if param else field
             _reject_value(path, "must not be null; omit the field instead")

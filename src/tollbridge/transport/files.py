@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from platformdirs import PlatformDirs
 
-# --- Paths ---
-
 
 def config_file(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the settings file: `TOLLBRIDGE_CONFIG`, or `config.toml` in the configuration directory."""
@@ -56,8 +54,6 @@ def _platform_dirs() -> PlatformDirs:
 
     return PlatformDirs("tollbridge", appauthor=False)
 
-
-# --- Private files ---
 
 _FILE_MODE, _FOLDER_MODE = 0o600, 0o700
 # The name of Tollbridge's own folders in the platform's directories. Another folder was chosen by the user,

@@ -57,9 +57,6 @@ STREAM_LIMIT = 512 * 1024 * 1024
 Error = TypeVar("Error", bound=BridgeError)
 
 
-# --- Errors ---
-
-
 def _mark_permanent(error: Error) -> Error:
     """Mark an error as not worth a retry: it would repeat, or the user has waited long enough."""
     error.transient = False
@@ -128,9 +125,6 @@ def _host_and_port(url: URL) -> str:
 
 def _client_closed() -> Disconnected:
     return _mark_permanent(Disconnected("The client was closed before the response was complete."))
-
-
-# --- The client ---
 
 
 class _TimeShare:

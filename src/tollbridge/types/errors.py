@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tollbridge.types.urls import hide_userinfo
 
@@ -52,16 +52,6 @@ Kind = Literal[
     "disconnected",
     "protocol",
 ]
-
-
-class ErrorDetails(TypedDict, total=False):
-    """The keyword arguments that every error accepts."""
-
-    status: int | None
-    code: str | None
-    request_id: str | None
-    retry_after: float | None
-    param: str | None
 
 
 # Messages can contain names and values from outside. Longer ones are truncated (characters).
@@ -111,15 +101,17 @@ class BridgeError(Exception):
         self.param = param
         self.usage: Usage | None = None
 
-    def _identity(self) -> tuple[object, ...]:
-        return type(self), self.message, self.status, self.code, self.request_id, self.retry_after, self.usage
+    def _values(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name not in ("advice", "transient")}
 
     # Errors compare by value, so that the events of two decodings can be compared.
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, BridgeError) and self._identity() == other._identity()
+        if not isinstance(other, BridgeError) or type(self) is not type(other):
+            return False
+        return self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return hash((type(self), self.message))
 
 
 class RequestError(BridgeError):
@@ -151,7 +143,7 @@ class BudgetExceeded(BridgeError):
         spent: Decimal | None = None,
         reserved: Decimal | None = None,
         estimate: Decimal | None = None,
-        **details: Unpack[ErrorDetails],
+        **details: Any,
     ) -> None:
         super().__init__(message, **details)
         self.budget = budget
@@ -210,15 +202,12 @@ class ContextTooLong(GatewayError):
         tokens: int | None = None,
         limit: int | None = None,
         shared: bool = False,
-        **details: Unpack[ErrorDetails],
+        **details: Any,
     ) -> None:
         super().__init__(message, **details)
         self.tokens = tokens
         self.limit = limit
         self.shared = shared
-
-    def _identity(self) -> tuple[object, ...]:
-        return *super()._identity(), self.tokens, self.limit
 
 
 class ContentFiltered(GatewayError):
@@ -282,12 +271,9 @@ class BrokenCall(StreamError):
         calls: The ids of the invalid calls.
     """
 
-    def __init__(self, message: str, *, calls: tuple[str, ...] = (), **details: Unpack[ErrorDetails]) -> None:
+    def __init__(self, message: str, *, calls: tuple[str, ...] = (), **details: Any) -> None:
         super().__init__(message, **details)
         self.calls = calls
-
-    def _identity(self) -> tuple[object, ...]:
-        return *super()._identity(), self.calls
 
 
 def most_severe(errors: Sequence[BridgeError]) -> BridgeError | None:
@@ -313,17 +299,15 @@ def hide_key(error: BridgeError, key: str | None) -> None:
     Some gateways quote the key that was sent. A truncated message may end within the key.
     """
     error.message = hide_userinfo(error.message)
+    if key:
+        # The cause quotes the response and holds the request headers. Its reason is part of the message.
+        if error.__cause__ is not None:
+            error.__cause__ = error.__context__ = None
+        error.message = _redact(error.message, key)
+        error.code = error.code and _redact(error.code, key.lower())  # codes are stored in lower case
+        error.request_id = error.request_id and _redact(error.request_id, key)
+        error.param = error.param and _redact(error.param, key)
     error.args = (error.message,)
-    if not key:
-        return
-    # The cause quotes the response and holds the request headers. Its reason is part of the message.
-    if error.__cause__ is not None:
-        error.__cause__ = error.__context__ = None
-    error.message = _redact(error.message, key)
-    error.args = (error.message,)
-    error.code = error.code and _redact(error.code, key.lower())  # codes are stored in lower case
-    error.request_id = error.request_id and _redact(error.request_id, key)
-    error.param = error.param and _redact(error.param, key)
 
 
 def _redact(text: str, key: str) -> str:

@@ -118,14 +118,12 @@ def detect_mime(data: bytes, label: str) -> str:
 
 def image_size(data: bytes) -> tuple[int, int] | None:
     """Return the width and height of a PNG, JPEG, GIF, WebP or BMP image, or `None` if it cannot be read."""
+    read = _SIZE_READERS.get(sniff(data) or "")
     try:
-        for signature, read in _READERS:
-            if data.startswith(signature):
-                size = read(data)
-                return size if size and min(size) > 0 else None
+        size = read(data) if read else None
     except (struct.error, IndexError):  # truncated file
         return None
-    return None
+    return size if size and min(size) > 0 else None
 
 
 def _unpack_size(layout: str, offset: int, data: bytes) -> tuple[int, int]:
@@ -174,14 +172,13 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-_READERS: tuple[tuple[bytes, Callable[[bytes], tuple[int, int] | None]], ...] = (
-    (b"\x89PNG\r\n\x1a\n", partial(_unpack_size, ">II", 16)),
-    (b"\xff\xd8", _jpeg_size),
-    (b"GIF87a", partial(_unpack_size, "<HH", 6)),
-    (b"GIF89a", partial(_unpack_size, "<HH", 6)),
-    (b"RIFF", _webp_size),
-    (b"BM", _bmp_size),
-)
+_SIZE_READERS: dict[str, Callable[[bytes], tuple[int, int] | None]] = {
+    "image/png": partial(_unpack_size, ">II", 16),
+    "image/jpeg": _jpeg_size,
+    "image/gif": partial(_unpack_size, "<HH", 6),
+    "image/webp": _webp_size,
+    "image/bmp": _bmp_size,
+}
 
 
 def draw_png(width: int = 2, height: int = 2, colour: tuple[int, int, int] = (210, 105, 30)) -> bytes:

@@ -179,6 +179,7 @@ def joined(events: list[Event]) -> list[Event]:
     class Replay:
         is_finished = False
         unknown: Mapping[str, int] = {}
+        billing = None
 
         def feed(self, _chunk: bytes) -> list[Event]:
             return events

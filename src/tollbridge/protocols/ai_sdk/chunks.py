@@ -22,24 +22,17 @@ from tollbridge.types.events import Data, Event, File, Source
 from tollbridge.types.media import UNKNOWN
 from tollbridge.types.text import TOO_DEEP, Fields, exceeds_depth, limit_depth
 
-# --- Errors ---
-#
 # An error that the SDK serialized often contains the whole request with the prompt, and no message. Therefore
 # it is never shown as it is; the message is taken from the fields where the versions put it.
 
 _MAX_DEPTH = 6  # more levels than any version uses
 
 
-def read_error(chunk: wire.Chunk) -> BridgeError:
-    """Return the error of an `error` chunk: `errorText` in the UI stream, any JSON value in the others."""
-    value = chunk.get("errorText")
-    return parse_error(value if value is not None else chunk.get("error"))
-
-
 def parse_error(value: object) -> BridgeError:
     """Return the exception for an error that the SDK serialized to any JSON value."""
     layers = list(_iter_layers(value, _MAX_DEPTH))
-    message = next((text for layer in layers if (text := _read_message(layer))), None)
+    messages = (wire.first_text(layer, "message") for layer in layers)
+    message = next((text for text in messages if text and text.strip()), None)
     status = next((number for layer in layers if (number := _read_status(layer)) is not None), None)
     code = next((text for layer in layers if (text := _read_code(layer))), None)
     if message is None:
@@ -56,13 +49,9 @@ def _iter_layers(value: object, depth: int) -> Iterator[Mapping[str, Any]]:
     yield value
     for name in ("error", "data", "responseBody", "cause"):
         inner = value.get(name)
-        if isinstance(inner, Mapping):
-            yield from _iter_layers(inner, depth - 1)
-        elif isinstance(inner, str):
-            layer = _parse_object(inner)
-            if not layer and name != "responseBody":  # the text of a body is not necessarily a message
-                layer = {"message": inner}
-            yield from _iter_layers(layer, depth - 1)
+        if name == "responseBody" and isinstance(inner, str):
+            inner = _parse_object(inner)  # other text of a body is not necessarily a message
+        yield from _iter_layers(inner, depth - 1)
 
 
 def _parse_object(text: str) -> Mapping[str, Any] | None:
@@ -73,11 +62,6 @@ def _parse_object(text: str) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, Mapping) else None
-
-
-def _read_message(layer: Mapping[str, Any]) -> str | None:
-    message = layer.get("message")
-    return message if isinstance(message, str) and message.strip() else None
 
 
 def _read_status(layer: Mapping[str, Any]) -> int | None:
@@ -105,9 +89,6 @@ def _describe(layers: list[Mapping[str, Any]]) -> str:
     return "The stream reported an error without a message."
 
 
-# --- Files ---
-
-
 def read_file(chunk: wire.Chunk) -> File:
     """Return the file of a chunk. A remote URL stays a URL, because URLs from models are never fetched.
 
@@ -122,7 +103,7 @@ def read_file(chunk: wire.Chunk) -> File:
     if isinstance(data, Mapping) and data.get("type") in ("url", "data"):  # specification 4
         url = wire.first_text(data, "url") or url
         data = data.get("data")
-    if url is None and isinstance(data, str) and _is_url(data):
+    if url is None and isinstance(data, str) and data.startswith(("data:", "http://", "https://")):
         url, data = data, None
     if url is not None:
         return _read_url(url, mime, name)
@@ -133,10 +114,6 @@ def read_file(chunk: wire.Chunk) -> File:
         if value is not None:
             return File(mime or UNKNOWN, _decode_numbers(value), name=name)
     raise StreamError("The stream contains a file without data.")
-
-
-def _is_url(text: str) -> bool:
-    return text.startswith(("data:", "http://", "https://"))
 
 
 def _read_url(url: str, mime: str, name: str | None) -> File:
@@ -156,36 +133,25 @@ def _decode_base64(text: str | bytes) -> bytes:
     """Decode base64. As in JavaScript, the URL-safe alphabet, missing padding and line breaks are allowed."""
     try:
         raw = text.encode("ascii") if isinstance(text, str) else text
-        raw = b"".join(raw.split()).rstrip(b"=").translate(_STANDARD_ALPHABET)
-        return base64.b64decode(raw + b"=" * (-len(raw) % 4), validate=True)
+        raw = b"".join(raw.split()).rstrip(b"=")
+        return base64.b64decode(raw + b"=" * (-len(raw) % 4), b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError):
         raise StreamError("The stream contains a file with invalid base64.") from None
 
 
-_STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
-
-
 def _decode_numbers(value: Any) -> bytes:
     """Return the bytes of a list of numbers, of a Buffer, or of an object `{"0": 137, "1": 80, …}`."""
-    numbers = value
-    if isinstance(value, Mapping):
-        numbers = value.get("data") if value.get("type") == "Buffer" else _list_numbers(value)
     try:
-        if isinstance(numbers, list):
-            return bytes(numbers)
-    except (TypeError, ValueError):
+        if isinstance(value, Mapping) and value.get("type") == "Buffer":
+            value = value.get("data")
+        elif isinstance(value, Mapping):
+            value = [value[str(index)] for index in range(len(value))]
+        if isinstance(value, list):
+            return bytes(value)
+    except (KeyError, TypeError, ValueError):
         pass
     raise StreamError("The stream contains a file with incomplete data.")
 
-
-def _list_numbers(value: Mapping[str, Any]) -> list[Any] | None:
-    try:
-        return [value[str(index)] for index in range(len(value))]
-    except KeyError:
-        return None
-
-
-# --- Chunks ---
 
 # A JSON body with one of these fields is an error.
 _ERROR_FIELDS = ("error", "errorText", "message")
@@ -434,7 +400,8 @@ def _abort(state: StreamState, _: wire.Chunk) -> None:
 
 
 def _add_error(state: StreamState, chunk: wire.Chunk) -> None:
-    error = chunk.get("errorText", chunk.get("error"))
+    error = chunk.get("errorText")  # in the UI stream
+    error = chunk.get("error") if error is None else error
     call_id = wire.first_text(wire.mapping(error), "toolCallId")
     tool_failure = _TOOL_FAILED.match(error) if isinstance(error, str) else None
     state.deltas.flush()
@@ -442,7 +409,7 @@ def _add_error(state: StreamState, chunk: wire.Chunk) -> None:
         state.calls.mark_answered(call_id)
     elif tool_failure is not None:
         state.calls.mark_answered_by_name(tool_failure[1])
-    state.fail(read_error(chunk))
+    state.fail(parse_error(error))
 
 
 _HANDLERS: dict[str, Callable[[StreamState, wire.Chunk], None]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from tollbridge.protocols.ai_sdk import CODE_LINE, FULL, MODEL, UI
 from tollbridge.protocols.ai_sdk.chunks import ChunkState, is_known
@@ -10,6 +10,7 @@ from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecod
 from tollbridge.protocols.ai_sdk.wire import Chunk
 from tollbridge.protocols.detect import first_line
 from tollbridge.protocols.protocol import Json
+from tollbridge.protocols.stream import StateDecoder
 from tollbridge.types.events import Event
 
 # Only a language model sends these chunks; the SDK does not forward them.
@@ -31,25 +32,13 @@ def recognize(chunk: Json, is_event: bool, _name: bytes) -> str | None:
 _Decoder = DataDecoder | FullDecoder | UiDecoder
 
 
-class AiSdkDecoder:
-    """Decodes parsed chunks, or bytes, whose form is detected by their first line.
-
-    Args:
-        on_unknown: Called with each chunk of an unknown type.
-    """
+class AiSdkDecoder(StateDecoder[ChunkState]):
+    """Decodes parsed chunks, or bytes, whose form is detected by their first line."""
 
     def __init__(self, on_unknown: Callable[[Chunk], None]) -> None:
-        self._state = ChunkState(on_unknown=on_unknown)
+        super().__init__(ChunkState(on_unknown=on_unknown))
         self._start = b""
         self._decoder: _Decoder | None = None
-
-    @property
-    def is_finished(self) -> bool:
-        return self._decoder is not None and self._decoder.is_finished
-
-    @property
-    def unknown(self) -> Mapping[str, int]:
-        return self._state.unknown
 
     def feed_parsed(self, event: object) -> list[Event]:
         start, self._start = self._start, b""  # bytes whose form was not detected

@@ -16,14 +16,22 @@ import uuid
 from base64 import b64encode, urlsafe_b64decode
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any, Literal
 
 from tollbridge.policy.caching import extra_with_caching
 from tollbridge.protocols.ai_sdk import DEFAULT_SPEC, Spec
-from tollbridge.protocols.openresponses.requests import data_url, omit_none
+from tollbridge.protocols.encoding import (
+    Json,
+    check_tool_choice,
+    data_url,
+    describe_tool,
+    extract_text,
+    omit_none,
+)
 from tollbridge.protocols.protocol import EncodedRequest
 from tollbridge.types.errors import RequestError
-from tollbridge.types.media import detect_mime, is_text
+from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
@@ -34,7 +42,6 @@ from tollbridge.types.messages import (
     Role,
     TextPart,
     ThinkingPart,
-    Tool,
     ToolCallPart,
     ToolResultPart,
     is_marker,
@@ -44,7 +51,6 @@ from tollbridge.types.messages import (
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.text import read_json, write_json
 
-Json = dict[str, Any]
 SdkVersion = Literal[5, 6, 7]
 
 ImageInNonUser = Literal["placeholder", "skip", "error"]
@@ -66,9 +72,6 @@ _NAMESPACE = uuid.uuid4()
 _JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 
 
-# --- Tool results ---
-
-
 def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
     """Return the output of a tool as `{type, value}`.
 
@@ -81,9 +84,11 @@ def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
             return {"type": f"{prefix}text", "value": part.text}
         if _mime(part) == "application/json":
             try:
-                return {"type": f"{prefix}json", "value": _parse_json(part.data)}
+                value = read_json(part.data)
+                json.dumps(value, allow_nan=False)  # `read_json` accepts NaN and infinity
+                return {"type": f"{prefix}json", "value": value}
             except ValueError:
-                return {"type": f"{prefix}text", "value": _decode_text(part.data)}
+                return {"type": f"{prefix}text", "value": extract_text(part)}
     if not result.parts:
         return {"type": f"{prefix}text", "value": ""}
     content = [item for part in result.parts for item in _encode_content(part, target)]
@@ -94,21 +99,21 @@ def encode_output(result: ToolResultPart, target: SdkVersion) -> Json:
     return {"type": "content", "value": [{"type": "text", "text": ERROR_PREFIX}, *content]}
 
 
-def _extract_texts(part: DataPart) -> list[str]:
-    """Return the name and the text of a text file; nothing for other files."""
-    if not is_text(_mime(part)):
-        return []
-    return [*([f"[{part.name}]"] if part.name else []), _decode_text(part.data)]
+def _read_texts(part: TextPart | DataPart) -> list[str]:
+    """Return the text of a part, after the name of its file; nothing for a file that is not text."""
+    text = extract_text(part)
+    name = part.name if isinstance(part, DataPart) else None
+    return [] if text is None else [f"[{name}]", text] if name else [text]
 
 
 def _encode_content(part: TextPart | DataPart, target: SdkVersion) -> list[Json]:
     """Return content items. The name of a file is sent as a text before it if its type has no name field."""
-    texts = [part.text] if isinstance(part, TextPart) else _extract_texts(part)
+    texts = _read_texts(part)
     if isinstance(part, TextPart) or texts:
         return [{"type": "text", "text": text} for text in texts]
     mime, name_text = _mime(part), [{"type": "text", "text": f"[{part.name}]"}] if part.name else []
     data = b64encode(part.data).decode()
-    filename = {"filename": part.name} if part.name else {}
+    filename = omit_none(filename=part.name or None)
     if target == 7:
         return [{"type": "file", "data": {"type": "data", "data": data}, "mediaType": mime, **filename}]
     if target == 6 and not mime.startswith("image/"):
@@ -119,24 +124,6 @@ def _encode_content(part: TextPart | DataPart, target: SdkVersion) -> list[Json]
 
 def _mime(part: DataPart) -> str:
     return detect_mime(part.data, part.mime)
-
-
-def _decode_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
-def _parse_json(data: bytes) -> Any:
-    """Parse JSON without NaN and infinity, which Python accepts.
-
-    Raises:
-        ValueError: The data is not JSON.
-    """
-    value = read_json(data)
-    json.dumps(value, allow_nan=False)
-    return value
-
-
-# --- ModelMessages ---
 
 
 class ModelMessages(list[Json]):
@@ -214,23 +201,32 @@ class _Conversion:
         elif system:
             self._result.append({"role": "system", "content": system})
         for message in self._messages:
-            for role, parts in _split_by_role(message):
-                self._add_message(role, parts)
+            self._add_message(message)
         return self._result
 
-    def _add_message(self, role: str, parts: list[Part]) -> None:
-        if role == "tool":
-            orphans = [
-                part
-                for part in parts
-                if isinstance(part, ToolResultPart) and part.call_id not in self._call_ids
-            ]
-            self._append("tool", [self._encode_orphan(part) for part in orphans])
-            return
-        contents = (self._encode_part(role, part) for part in parts)
-        self._append(role, [content for content in contents if content is not None])
-        calls = (part for part in parts if isinstance(part, ToolCallPart))
-        self._append("tool", [result for call in calls for result in self._encode_results(call)])
+    def _add_message(self, message: Message) -> None:
+        """Add a message, split by the roles that can contain its parts.
+
+        Results without a call come first, because they belong to the message before. The others are added
+        after their call.
+        """
+        results = (part for part in message.parts if isinstance(part, ToolResultPart))
+        orphans = [part for part in results if part.call_id not in self._call_ids]
+        for part in orphans:
+            self._note(f"Tool result {part.call_id} has no matching call.")
+        self._append("tool", [self._encode_result(part, UNKNOWN_TOOL) for part in orphans])
+
+        def find_role(part: Part) -> str:
+            is_answer = message.role is Role.ASSISTANT or isinstance(part, ToolCallPart | ThinkingPart)
+            return "assistant" if is_answer else "user"
+
+        others = (part for part in message.parts if not isinstance(part, ToolResultPart))
+        for role, group in groupby(others, find_role):
+            parts = list(group)
+            contents = (self._encode_part(role, part) for part in parts)
+            self._append(role, [content for content in contents if content is not None])
+            calls = (part for part in parts if isinstance(part, ToolCallPart))
+            self._append("tool", [result for call in calls for result in self._encode_results(call)])
 
     def _append(self, role: str, content: list[Json]) -> None:
         if content:
@@ -245,23 +241,23 @@ class _Conversion:
             case ThinkingPart():
                 return self._encode_reasoning(part)
             case ToolCallPart(call_id, name, input):
-                input = {} if input is None or input == "" else input
-                call = {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": input}
-                options = _provider_options(part.metadata)
-                return {**call, "providerOptions": options} if options else call
+                call = {"type": "tool-call", "toolCallId": call_id, "toolName": name}
+                options = omit_none(providerOptions=_provider_options(part.metadata) or None)
+                return {**call, "input": {} if input in (None, "") else input, **options}
             case ToolResultPart():
                 return None  # sent in the tool message
 
     def _encode_file(self, role: str, part: DataPart) -> Json | None:
-        mime = detect_mime(part.data, part.mime)
+        mime = _mime(part)
         if role != "user" and mime.startswith("image/"):
-            text = self._replace_file(role, part, mime)
+            text = self._replace_file(role, part)
             return {"type": "text", "text": text} if text else None
-        filename = {"filename": part.name} if part.name else {}
+        filename = omit_none(filename=part.name or None)
         return {"type": "file", "data": b64encode(part.data).decode(), "mediaType": mime, **filename}
 
-    def _replace_file(self, role: str, part: DataPart, mime: str) -> str:
+    def _replace_file(self, role: str, part: DataPart) -> str:
         """Return the text that replaces a file that is not allowed in a message of this role."""
+        mime = _mime(part)
         kind = "An image" if mime.startswith("image/") else "A file"
         if self._images == "error":
             raise RequestError(
@@ -279,8 +275,7 @@ class _Conversion:
             self._note(f"Removed provider metadata from reasoning of another protocol: {names}.")
         if not part.text and not options:
             return None
-        provider_options = {"providerOptions": options} if options else {}
-        return {"type": "reasoning", "text": part.text, **provider_options}
+        return {"type": "reasoning", "text": part.text, **omit_none(providerOptions=options or None)}
 
     def _encode_results(self, call: ToolCallPart) -> list[Json]:
         results = self._call_results.popleft()  # calls are encoded in the order of the first pass
@@ -290,10 +285,6 @@ class _Conversion:
         if len(results) > 1:
             self._note(f"Call {call.call_id} to the tool {call.name} has more than one result.")
         return [self._encode_result(result, call.name) for result in results]
-
-    def _encode_orphan(self, part: ToolResultPart) -> Json:
-        self._note(f"Tool result {part.call_id} has no matching call.")
-        return self._encode_result(part, UNKNOWN_TOOL)
 
     def _encode_result(self, part: ToolResultPart, name: str) -> Json:
         output = encode_output(part, self._target)
@@ -305,7 +296,7 @@ class _Conversion:
             if isinstance(part, TextPart):
                 texts.append(part.text)
             elif isinstance(part, DataPart):
-                texts += _extract_texts(part) or [self._replace_file("system", part, _mime(part))]
+                texts += _read_texts(part) or [self._replace_file("system", part)]
             else:
                 self._note(f"A system message cannot contain a {type(part).__name__}; it was removed.")
         return "\n".join(text for text in texts if text)
@@ -343,28 +334,6 @@ def _match_results(messages: list[Message]) -> tuple[set[str], deque[list[ToolRe
         if same_id:
             calls[max((call for call in same_id if call < index), default=same_id[0])].append(result)
     return set(by_id), deque(calls.values())
-
-
-def _split_by_role(message: Message) -> list[tuple[str, list[Part]]]:
-    """Split the parts of a message by the role that can contain them.
-
-    Results come first, because they belong to the calls of the message before.
-    """
-    default_role = "assistant" if message.role is Role.ASSISTANT else "user"
-    results: list[Part] = [part for part in message.parts if isinstance(part, ToolResultPart)]
-    groups: list[tuple[str, list[Part]]] = [("tool", results)] if results else []
-    for part in message.parts:
-        if isinstance(part, ToolResultPart):
-            continue
-        role = "assistant" if isinstance(part, ToolCallPart | ThinkingPart) else default_role
-        if groups and groups[-1][0] == role:
-            groups[-1][1].append(part)
-        else:
-            groups.append((role, [part]))
-    return groups
-
-
-# --- Language-model calls ---
 
 
 def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool, spec: Spec) -> EncodedRequest:
@@ -411,19 +380,24 @@ def encode_call(request: ChatRequest, spec: Spec = DEFAULT_SPEC) -> Json:
         raise RequestError(f"Unsupported protocol version {spec!r}. Supported: 2, 3, 4.")
     if request.reasoning_effort is not None and spec < 4:
         raise RequestError(f"Protocol version {spec} does not support a reasoning effort. Remove it.")
-    body = {
+    body: Json = {
         "prompt": encode_prompt(request.messages, spec),
         "maxOutputTokens": request.max_output_tokens,
         "temperature": request.temperature,
         "topP": request.top_p,
         "reasoning": request.reasoning_effort,
-        "responseFormat": _encode_format(request),
     }
+    if request.output_format is not None:
+        description = omit_none(description=request.output_format.description or None)
+        schema = {"name": request.output_format.name, **description, "schema": request.output_format.schema}
+        body["responseFormat"] = {"type": "json", **schema}
     if request.tools:
-        body |= {
-            "tools": [_encode_tool(tool) for tool in request.tools],
-            "toolChoice": _encode_tool_choice(request),
-        }
+        body["tools"] = [{"type": "function", **describe_tool(tool, "inputSchema")} for tool in request.tools]
+        choice = check_tool_choice(request)
+        if isinstance(choice, NamedTool):
+            body["toolChoice"] = {"type": "tool", "toolName": choice.name}
+        elif choice is not None:
+            body["toolChoice"] = {"type": choice}
     without = {NAMES.get(field, field) for field in (request.quirks or Quirks()).without}
     fields = {**omit_none(**body), **extra_with_caching(request)}
     return {name: value for name, value in fields.items() if name not in without}
@@ -437,39 +411,10 @@ def encode_prompt(messages: Iterable[Message], spec: Spec) -> list[Json]:
         prompt.insert(0, {"role": "system", "content": converted.instructions})
     for message in prompt:
         if spec == 4 and message["role"] in ("user", "assistant"):
-            message["content"] = [_tag_data(part) for part in message["content"]]
+            for part in message["content"]:
+                if part["type"] == "file":
+                    part["data"] = {"type": "data", "data": part["data"]}
     return prompt
-
-
-def _tag_data(part: Json) -> Json:
-    """Wrap the data of a file in an object with a `type`, as specification 4 requires."""
-    return {**part, "data": {"type": "data", "data": part["data"]}} if part["type"] == "file" else part
-
-
-def _encode_tool(tool: Tool) -> Json:
-    description = {"description": tool.description} if tool.description else {}
-    schema = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
-    return {"type": "function", "name": tool.name, **description, "inputSchema": schema}
-
-
-def _encode_tool_choice(request: ChatRequest) -> Json | None:
-    choice = request.tool_choice
-    if isinstance(choice, NamedTool):
-        if all(tool.name != choice.name for tool in request.tools):
-            raise RequestError(f'Tool choice "{choice.name}" is not one of the tools of the request.')
-        return {"type": "tool", "toolName": choice.name}
-    return None if choice is None else {"type": choice}
-
-
-def _encode_format(request: ChatRequest) -> Json | None:
-    output_format = request.output_format
-    if output_format is None:
-        return None
-    description = {"description": output_format.description} if output_format.description else {}
-    return {"type": "json", "name": output_format.name, **description, "schema": output_format.schema}
-
-
-# --- UIMessages ---
 
 
 def encode_chat_body(
@@ -495,25 +440,21 @@ def encode_chat_body(
 def encode_ui_messages(messages: Iterable[Message]) -> list[Json]:
     """Return UIMessages. In this format, a tool call and its result are one part."""
     conversation = list(messages)
-    results = match_results(conversation)
-    matched = set(results.values())
+    matches = match_results(conversation)
+    results = {index: conversation[index[0]].parts[index[1]] for index in matches.values()}
     encoded: list[Json] = []
     for message_index, message in enumerate(conversation):
         content: list[Json] = []
         for part_index, part in enumerate(message.parts):
             index = (message_index, part_index)
             if isinstance(part, ToolCallPart):
-                content.append(_encode_ui_tool(part, _get_result(conversation, results.get(index))))
-            elif index not in matched:
+                result = results[matches[index]] if index in matches else None
+                content.append(_encode_ui_tool(part, result))
+            elif index not in results:
                 content += _encode_ui_part(part)
         if content:
             encoded.append({"id": f"msg-{len(encoded)}", "role": message.role.value, "parts": content})
     return encoded
-
-
-def _get_result(messages: list[Message], index: PartIndex | None) -> ToolResultPart | None:
-    part = messages[index[0]].parts[index[1]] if index is not None else None
-    return part if isinstance(part, ToolResultPart) else None
 
 
 def _encode_ui_part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -> list[Json]:
@@ -522,22 +463,22 @@ def _encode_ui_part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -
             return [{"type": "text", "text": text}] if text else []
         case ThinkingPart(text, _, metadata):
             options = _provider_options(split_metadata(metadata)[1])
-            provider_metadata = {"providerMetadata": options} if options else {}
-            return [{"type": "reasoning", "text": text, **provider_metadata}] if text or options else []
+            reasoning = {"type": "reasoning", "text": text}
+            return [reasoning | omit_none(providerMetadata=options or None)] if text or options else []
         case DataPart() if is_marker(part):
             return []
-        case DataPart(data, label, name):
-            mime = detect_mime(data, label)
-            filename = {"filename": name} if name else {}
+        case DataPart():
+            mime = _mime(part)
+            filename = omit_none(filename=part.name or None)
             return [{"type": "file", "mediaType": mime, "url": data_url(part, mime), **filename}]
         case ToolResultPart(_, contents):  # without its call; its content is kept
             return [encoded for content in contents for encoded in _encode_ui_part(content)]
 
 
-def _encode_ui_tool(call: ToolCallPart, result: ToolResultPart | None) -> Json:
-    input = {} if call.input is None or call.input == "" else call.input
+def _encode_ui_tool(call: ToolCallPart, result: Part | None) -> Json:
+    input = {} if call.input in (None, "") else call.input
     tool = {"type": "dynamic-tool", "toolName": call.name, "toolCallId": call.call_id, "input": input}
-    if result is None:
+    if not isinstance(result, ToolResultPart):
         return {**tool, "state": "output-error", "errorText": NO_RESULT}
     output = encode_output(result, 7)
     if output["type"] in ("error-text", "error-json"):

@@ -186,12 +186,9 @@ class CallQueue:
         self._release()
 
     def finish(self, reason: FinishReason | None) -> list[BridgeError]:
-        """End a stream that finished normally.
+        """End a stream that finished normally, and return an error for each call with truncated arguments.
 
         Streamed arguments that are complete become a call.
-
-        Returns:
-            An error for each call with truncated arguments.
         """
         self.end_step()
         errors: list[BridgeError] = []

@@ -28,8 +28,7 @@ _STRING = msgspec.json.Decoder(str)
 class LineDecoder:
     """Splits one stream into lines. A line ends only at LF: models write all other line ends.
 
-    Attributes:
-        error: Set when a line is larger than the limit. After that, no more lines are returned.
+    When a line is larger than the limit, `error` is set, and no more lines are returned.
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
@@ -142,12 +141,14 @@ class ModelDecoder(UiDecoder):
         super().__init__(ChunkState(model_parts=True))
 
 
-class FullDecoder(StateDecoder[ChunkState]):
-    """Decodes `fullStream` as JSON lines."""
-
+class _LineStreamDecoder(StateDecoder[ChunkState]):
     def __init__(self, state: ChunkState | None = None) -> None:
         super().__init__(state or ChunkState())
         self._lines = LineDecoder()
+
+
+class FullDecoder(_LineStreamDecoder):
+    """Decodes `fullStream` as JSON lines."""
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._state.is_finished:
@@ -168,12 +169,8 @@ class FullDecoder(StateDecoder[ChunkState]):
         return self._state.close()
 
 
-class DataDecoder(StateDecoder[ChunkState]):
+class DataDecoder(_LineStreamDecoder):
     """Decodes the data stream of version 4."""
-
-    def __init__(self, state: ChunkState | None = None) -> None:
-        super().__init__(state or ChunkState())
-        self._lines = LineDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
         add_text, decode = self._state.deltas.add_text, _STRING.decode

@@ -155,10 +155,7 @@ class MessageEncoder(AnswerEncoder):
                 return self._encode_call(event) if event.offered else []
             case Source():
                 return self._encode_source(event)
-            case Finished():
-                self._finished = event  # a repaired call can still follow
-                return []
-            case Failed() | File() | Data():
+            case Failed() | File() | Data() | Finished():
                 return []  # `finish` gets the error; the protocol has no files in answers
             case _:
                 assert_never(event)

@@ -17,7 +17,7 @@ from tollbridge.protocols.anthropic_messages.requests import NATIVE_MIME, PDF, T
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, unpack_proof
 from tollbridge.protocols.caller import Caller
 from tollbridge.protocols.caller_request import CallerRequest, Json, RequestDecoder, name_type
-from tollbridge.protocols.openresponses.requests import omit_none
+from tollbridge.protocols.encoding import omit_none
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (

@@ -16,9 +16,9 @@ from tollbridge.policy.caching import default_cache_points
 from tollbridge.policy.limits import default_max_tokens
 from tollbridge.policy.thinking import choose_thinking
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json
-from tollbridge.protocols.openresponses.requests import extract_text, omit_none
+from tollbridge.protocols.encoding import describe_tool, extract_system_text, extract_text, omit_none
 from tollbridge.protocols.protocol import EncodedRequest
-from tollbridge.types.media import detect_mime, is_text
+from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
@@ -28,7 +28,6 @@ from tollbridge.types.messages import (
     Role,
     TextPart,
     ThinkingPart,
-    Tool,
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
@@ -42,14 +41,9 @@ from tollbridge.types.text import Fields, read_json
 NATIVE_MIME = "application/vnd.anthropic.block+json"
 _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 PDF = "application/pdf"
-
-
 _INVALID_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 TOOL_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _CHOICE_TYPES = {choice: type_ for type_, choice in TOOL_CHOICES.items()}
-
-
-# --- Requests to a gateway ---
 
 
 def encode_body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> EncodedRequest:
@@ -90,7 +84,7 @@ def encode_request(request: ChatRequest) -> Json:
         for message in request.messages
         if message.role is Role.SYSTEM
         for part in message.parts
-        if (text := extract_text(part))
+        if (text := extract_system_text(part))
     ]
     body: Json = {
         "model": request.model,
@@ -106,7 +100,10 @@ def encode_request(request: ChatRequest) -> Json:
             if block.get("type") == "tool_result" and "content" in block:
                 block["content"] = _shorten(block["content"], marks)
         message["content"] = _shorten(message["content"], marks)
-    tools = _merge_tools([_encode_tool(tool) for tool in request.tools], extra.pop("tools", None))
+    tools = [describe_tool(tool, "input_schema") for tool in request.tools]
+    for tool in tools:
+        tool["input_schema"] = {"type": "object", **tool["input_schema"]}
+    tools = _merge_tools(tools, extra.pop("tools", None))
     choice = _encode_choice(request.tool_choice, request.parallel_tool_calls) if tools else None
     user = (request.metadata or {}).get("user_id")
     body |= omit_none(
@@ -195,8 +192,7 @@ def _encode_content(part: TextPart | DataPart) -> Json | None:
         return dict(Fields(read_json(part.data)).raw)
     mime = detect_mime(part.data, part.mime)
     title = omit_none(title=part.name)
-    if is_text(mime):
-        text = part.data.decode("utf-8", "replace")
+    if (text := extract_text(part)) is not None:
         source = {"type": "text", "media_type": "text/plain", "data": text}
         return {"type": "document", "source": source, **title}
     source = {"type": "base64", "media_type": mime, "data": b64encode(part.data).decode()}
@@ -251,14 +247,6 @@ def _valid_id(call_id: str) -> str:
     if valid == call_id and valid:
         return valid
     return f"{valid}_{blake2s(call_id.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
-
-
-def _encode_tool(tool: Tool) -> Json:
-    description = omit_none(description=tool.description or None)
-    schema = (
-        {"type": "object", **tool.parameters} if tool.parameters else {"type": "object", "properties": {}}
-    )
-    return {"name": tool.name, **description, "input_schema": schema}
 
 
 def _merge_tools(tools: list[Json], additions: object) -> list[Json]:

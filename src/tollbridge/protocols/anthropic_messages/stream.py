@@ -12,7 +12,7 @@ from typing import Any, Literal, assert_never
 import msgspec
 
 from tollbridge.protocols.anthropic_messages import wire
-from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_REASONS, BlockKind
+from tollbridge.protocols.anthropic_messages.wire import BLOCKS, DELTAS, EVENTS, STOP_REASONS, BlockKind
 from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.openresponses.items import broken_call
 from tollbridge.protocols.openresponses.wire import is_error
@@ -31,17 +31,6 @@ from tollbridge.types.events import (
     ToolCall,
 )
 from tollbridge.types.text import Fields, read_json
-
-# What the pieces of a block are, by the type of the delta.
-DeltaKind = Literal["text", "thinking", "input"]
-_DELTA_KINDS: dict[str, DeltaKind] = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "input_json_delta": "input",
-}
-_DELTA_TEXTS: dict[DeltaKind, str] = {"text": "text", "thinking": "thinking", "input": "partial_json"}
-# The block that a delta belongs to if the server did not announce one.
-_DELTA_BLOCKS: dict[DeltaKind, BlockKind] = {"text": "text", "thinking": "thinking", "input": "call"}
 
 _UNKNOWN_END: tuple[FinishReason | None, Literal["finish", "incomplete"]] = None, "finish"
 
@@ -78,19 +67,20 @@ class MessageState(DecoderState):
         self._broken_calls: dict[str, BrokenCall] = {}
         self._sources: set[tuple[str | None, ...]] = set()
 
-    def apply_delta(self, kind: DeltaKind, index: int, text: str) -> list[Event]:
+    def apply_delta(self, kind: BlockKind, index: int, text: str) -> list[Event]:
         """Apply a piece of text, of thinking or of the arguments of a call."""
         self.has_known_events = True
         block = self._blocks.get(index)
         if block is None:
-            block = self._blocks[index] = Block(_DELTA_BLOCKS[kind], Fields(None))
-        if kind == "input":
+            block = self._blocks[index] = Block(kind, Fields(None))  # the server did not announce it
+        if kind == "call":
             block.pieces.append(text)
             return []
         if not text or block.kind == "ignored":
             return []
         block.has_text = True
-        return [*self._release(), TextDelta(text) if kind == "text" else ReasoningDelta(text)]
+        event = TextDelta(text) if kind == "text" else ReasoningDelta(text)
+        return [event] if self._held_call is None else [*self._release(), event]
 
     def _apply(self, event: Fields, name: bytes) -> list[Event]:
         type_ = event.text("type") or name.decode("utf-8", "replace")
@@ -162,8 +152,6 @@ class MessageState(DecoderState):
         usage, provider = place.raw.get("usage"), place.raw.get("provider")
         self._read_billing(metadata, usage, provider, self._message.text("id"))
 
-    # --- Blocks ---
-
     def _open_block(self, index: int, start: Fields) -> list[Event]:
         type_ = start.text("type") or "no type"
         kind = BLOCKS.get(type_)
@@ -183,10 +171,10 @@ class MessageState(DecoderState):
     def _apply_other_delta(self, index: int, delta: Fields) -> list[Event]:
         """Apply a delta that is not one of the typed ones, or not well-formed."""
         type_ = delta.text("type") or "no type"
-        kind = _DELTA_KINDS.get(type_)
         block = self._blocks.get(index)
-        if kind is not None:
-            return self.apply_delta(kind, index, delta.text(_DELTA_TEXTS[kind]) or "")
+        if type_ in DELTAS:
+            kind, field = DELTAS[type_]
+            return self.apply_delta(kind, index, delta.text(field) or "")
         if type_ == "signature_delta":
             if block is not None and block.kind == "thinking":
                 block.proof = delta.text("signature") or block.proof
@@ -258,8 +246,6 @@ class MessageState(DecoderState):
             return [Source("url", url=url, title=title)]
         return [Source("document", id=file_id or place, title=title)]
 
-    # --- The end of the message ---
-
     def _finish(self) -> list[Event]:
         events: list[Event] = []
         for index in list(self._blocks):
@@ -285,13 +271,6 @@ class MessageState(DecoderState):
         return events + [Failed(error) for error in self._broken_calls.values()]
 
 
-_KINDS: dict[type, DeltaKind] = {
-    wire.TextDelta: "text",
-    wire.ThinkingDelta: "thinking",
-    wire.InputDelta: "input",
-}
-
-
 class StreamDecoder(DeltaDecoder[MessageState]):
     """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises."""
 
@@ -303,4 +282,4 @@ class StreamDecoder(DeltaDecoder[MessageState]):
         super().__init__(MessageState(), limit)
 
     def _apply_delta(self, delta: wire.ContentDelta, text: str) -> list[Event]:
-        return self._state.apply_delta(_KINDS[type(delta.delta)], delta.index, text)
+        return self._state.apply_delta(delta.delta.kind, delta.index, text)

@@ -7,8 +7,9 @@ other events are read from plain JSON values.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -23,8 +24,6 @@ from tollbridge.types.text import Fields, read_json
 
 Json = dict[str, Any]
 
-
-# --- Events and content blocks ---
 
 EventKind = Literal[
     "start", "block start", "delta", "block stop", "message delta", "stop", "error", "ignored"
@@ -84,15 +83,26 @@ FINISH_REASONS: dict[FinishReason | None, str] = {
 }
 
 
+# The block that a delta belongs to, and the field with its text, by the type of the delta.
+DELTAS: dict[str, tuple[BlockKind, str]] = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "input_json_delta": ("call", "partial_json"),
+}
+
+
 class TextDelta(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="text_delta"):
+    kind: ClassVar[BlockKind] = "text"
     text: str
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="thinking_delta"):
+    kind: ClassVar[BlockKind] = "thinking"
     text: str = msgspec.field(name="thinking")
 
 
 class InputDelta(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="input_json_delta"):
+    kind: ClassVar[BlockKind] = "call"
     text: str = msgspec.field(name="partial_json")
 
 
@@ -106,8 +116,6 @@ class ContentDelta(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=
 # Decodes the most frequent deltas. Events that it rejects are read as plain JSON.
 read_delta = msgspec.json.Decoder(ContentDelta).decode
 
-
-# --- Usage ---
 
 _PROMPT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
@@ -185,8 +193,6 @@ def encode_usage(usage: Usage) -> Json:
     return encoded
 
 
-# --- Proofs of reasoning ---
-
 # The metadata of reasoning that this protocol issues: of a `thinking` and of a `redacted_thinking` block.
 SIGNATURE, REDACTED = "signature", "redacted_data"
 
@@ -206,13 +212,7 @@ def unpack_proof(signature: str) -> tuple[Mapping[str, Any], str | None] | None:
     return (metadata.raw, packed.text("id")) if metadata else None
 
 
-# --- Other endpoints ---
-
-_MODEL_TAGS = {
-    "image_input": "vision",
-    "pdf_input": "file-input",
-    "thinking": "reasoning",
-}
+_MODEL_TAGS = {"image_input": "vision", "pdf_input": "file-input", "thinking": "reasoning"}
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
@@ -251,15 +251,9 @@ def _common_entry(entry: Fields) -> Json:
         }
     names = {"name": entry.text("display_name"), "context_window": entry.number("max_input_tokens")}
     common |= {name: value for name, value in names.items() if value is not None}
-    created = _parse_time(entry.text("created_at"))
-    return common if created is None else {**common, "created": created}
-
-
-def _parse_time(text: str | None) -> int | None:
-    try:
-        return int(datetime.fromisoformat(text).timestamp()) if text else None
-    except (ValueError, OverflowError):
-        return None
+    with suppress(ValueError, OverflowError):
+        common["created"] = int(datetime.fromisoformat(entry.text("created_at") or "").timestamp())
+    return common
 
 
 def read_cache_diagnosis(message: Fields) -> CacheDiagnosis | None:

@@ -107,10 +107,7 @@ class CompletionEncoder(AnswerEncoder):
                 return _encode_file(event)
             case Source():
                 return _encode_source(event)
-            case Finished():
-                self._finished = event
-                return {}
-            case Data() | Failed():
+            case Data() | Failed() | Finished():
                 return {}  # an error is passed to `finish`
             case _:
                 assert_never(event)

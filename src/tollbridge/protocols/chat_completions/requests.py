@@ -12,35 +12,32 @@ from typing import Any, TypeGuard, assert_never
 
 from tollbridge.policy.caching import default_cache_points, extra_with_caching, needs_cache_control
 from tollbridge.policy.limits import chat_limit_field
-from tollbridge.protocols.chat_completions.wire import (
-    REASONING_LISTS,
-    REASONING_PROOFS,
-    REASONING_TEXTS,
-    Json,
-)
-from tollbridge.protocols.openresponses.requests import (
+from tollbridge.protocols.chat_completions.wire import REASONING_LISTS, REASONING_PROOFS, REASONING_TEXTS
+from tollbridge.protocols.encoding import (
     ERROR_PREFIX,
+    Json,
+    check_tool_choice,
     data_url,
+    describe_format,
+    describe_tool,
     encode_file,
+    extract_system_text,
     extract_text,
     omit_none,
     write_arguments,
 )
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
 from tollbridge.protocols.protocol import EncodedRequest
-from tollbridge.types.errors import RequestError
-from tollbridge.types.media import detect_mime, is_text
+from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
     NamedTool,
-    OutputFormat,
     PartIndex,
     Role,
     TextPart,
     ThinkingPart,
-    Tool,
     ToolCallPart,
     ToolResultPart,
     part_digest,
@@ -84,7 +81,9 @@ def encode_request(request: ChatRequest) -> Json:
         "temperature": request.temperature,
         "top_p": request.top_p,
         "reasoning_effort": request.reasoning_effort,
-        "response_format": _encode_format(request.output_format),
+        "response_format": {"type": "json_schema", "json_schema": describe_format(request.output_format)}
+        if request.output_format is not None
+        else None,
         "metadata": dict(request.metadata) if request.metadata else None,
         # Vercel AI Gateway documents this field for its Responses endpoint only.
         "prompt_cache_key": request.cache_key
@@ -92,8 +91,12 @@ def encode_request(request: ChatRequest) -> Json:
         else None,
     }
     if request.tools:
-        options["tools"] = [_encode_tool(tool) for tool in request.tools]
-        options["tool_choice"] = _encode_tool_choice(request)
+        options["tools"] = [{"type": "function", "function": describe_tool(tool)} for tool in request.tools]
+        choice = check_tool_choice(request)
+        if isinstance(choice, NamedTool):
+            options["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+        else:
+            options["tool_choice"] = choice
         options["parallel_tool_calls"] = request.parallel_tool_calls
     body |= omit_none(**options)
     extra = extra_with_caching(request)
@@ -114,36 +117,30 @@ def encode_messages(
     """Return the messages of a conversation. All system messages are joined to one message at the start.
 
     Its role is always `system`: OpenAI converts it for models that expect `developer`, and most other servers
-    do not know that role.
-
-    Args:
-        messages: The conversation.
-        quirks: What the server accepts.
-        cache_points: The options of `cache_control`, by the digest of the part that ends a cached prefix.
+    do not know that role. `cache_points` are the options of `cache_control`, by the digest of the part that
+    ends a cached prefix.
 
     Raises:
         RequestError: A message contains something that the protocol cannot represent.
     """
     conversation = list(messages)
-    marks = _find_marks(conversation, cache_points) if cache_points else {}
+    all_marks = _find_marks(conversation, cache_points or {})
     system: list[list[Json]] = []
     encoded: list[Json] = []
     for index, message in enumerate(conversation):
+        marks = [all_marks.get((index, part_index)) for part_index in range(len(message.parts))]
         if message.role is Role.SYSTEM:
-            system.append(_encode_system(message, marks.get(index, {})))
+            texts = zip(map(extract_system_text, message.parts), marks, strict=True)
+            system.append([_mark({"type": "text", "text": text}, mark) for text, mark in texts if text])
         else:
-            encoded += _encode_message(message, quirks, marks.get(index, {}))
+            encoded += _encode_message(message, quirks, marks)
     prompt = [part for parts in system for part in parts]
     if not any("cache_control" in part for part in prompt):
-        texts = ["\n".join(part["text"] for part in parts) for parts in system if parts]
-        prompt = [{"type": "text", "text": "\n\n".join(texts)}] if texts else []
+        joined = ["\n".join(part["text"] for part in parts) for parts in system if parts]
+        prompt = [{"type": "text", "text": "\n\n".join(joined)}] if joined else []
     if prompt:
         encoded.insert(0, {"role": "system", "content": _join_content(prompt, quirks)})
     return encoded
-
-
-# The options of `cache_control` by the index of a part.
-_Marks = Mapping[int, Json]
 
 
 def _cache_points(request: ChatRequest) -> Mapping[str, Mapping[str, Any]] | None:
@@ -154,30 +151,20 @@ def _cache_points(request: ChatRequest) -> Mapping[str, Mapping[str, Any]] | Non
     return default_cache_points(request.messages)
 
 
-def _find_marks(messages: list[Message], points: Mapping[str, Mapping[str, Any]]) -> dict[int, _Marks]:
-    """Return the marks by the index of the message. Of equal parts, only the last one is marked."""
+def _find_marks(messages: list[Message], points: Mapping[str, Mapping[str, Any]]) -> dict[PartIndex, Json]:
+    """Return the options of `cache_control` by the index of a part: the last one of equal parts."""
     places: dict[str, PartIndex] = {}
-    for message_index, message in enumerate(messages):
+    for message_index, message in enumerate(messages if points else ()):
         for part_index, part in enumerate(message.parts):
             places[part_digest(part)] = message_index, part_index
-    marks: dict[int, dict[int, Json]] = {}
-    for digest, options in points.items():
-        if digest in places:
-            message_index, part_index = places[digest]
-            marks.setdefault(message_index, {})[part_index] = dict(options)
-    return dict(marks)
+    return {places[digest]: dict(options) for digest, options in points.items() if digest in places}
 
 
-def _mark(encoded: Json, marks: _Marks, index: int) -> Json:
-    return {**encoded, "cache_control": marks[index]} if index in marks else encoded
+def _mark(encoded: Json, mark: Json | None) -> Json:
+    return encoded if mark is None else {**encoded, "cache_control": mark}
 
 
-def _encode_system(message: Message, marks: _Marks) -> list[Json]:
-    texts = enumerate(map(extract_text, message.parts))
-    return [_mark({"type": "text", "text": text}, marks, index) for index, text in texts if text]
-
-
-def _encode_message(message: Message, quirks: Quirks, marks: _Marks) -> list[Json]:
+def _encode_message(message: Message, quirks: Quirks, marks: list[Json | None]) -> list[Json]:
     """Return the messages for one message: that of the assistant, then the tool results, then the user's."""
     name = {"name": message.name} if message.name else {}
     is_answer = message.role is Role.ASSISTANT
@@ -186,19 +173,19 @@ def _encode_message(message: Message, quirks: Quirks, marks: _Marks) -> list[Jso
     calls: list[ToolCallPart] = []
     results: list[ToolResultPart] = []
     tool_messages: list[Json] = []
-    for index, part in enumerate(message.parts):
+    for part, mark in zip(message.parts, marks, strict=True):
         match part:
             case TextPart() | DataPart():
                 encoded_part = _describe_file(part) if is_answer else _encode_content(part)
                 if encoded_part.get("text") != "":
-                    content.append(_mark(encoded_part, marks, index))
+                    content.append(_mark(encoded_part, mark))
             case ThinkingPart():
                 thinking.append(part)
             case ToolCallPart():
                 calls.append(part)
             case ToolResultPart():
                 results.append(part)
-                tool_messages.append(_encode_result(part, quirks, marks.get(index)))
+                tool_messages.append(_encode_result(part, quirks, mark))
             case _:
                 assert_never(part)
     encoded: list[Json] = []
@@ -215,23 +202,18 @@ def _encode_message(message: Message, quirks: Quirks, marks: _Marks) -> list[Jso
     return encoded
 
 
-# --- Content ---
-
-
 def _encode_content(part: TextPart | DataPart) -> Json:
-    """Return a content part. The media type is detected from the bytes: editors label PNG as JPEG."""
-    if isinstance(part, TextPart):
-        return {"type": "text", "text": part.text}
+    text = extract_text(part)
+    if text is not None or isinstance(part, TextPart):
+        return {"type": "text", "text": text}
     mime = detect_mime(part.data, part.mime)
-    if is_text(mime):
-        return {"type": "text", "text": part.data.decode("utf-8", "replace")}
     if mime.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": data_url(part, mime)}}
     return {"type": "file", "file": encode_file(part, mime)}
 
 
 def _is_file(part: TextPart | DataPart) -> TypeGuard[DataPart]:
-    return isinstance(part, DataPart) and not is_text(detect_mime(part.data, part.mime))
+    return extract_text(part) is None
 
 
 def _join_content(content: list[Json], quirks: Quirks, separator: str = "\n") -> str | list[Json]:
@@ -241,9 +223,6 @@ def _join_content(content: list[Json], quirks: Quirks, separator: str = "\n") ->
         return content
     text = separator.join(part["text"] for part in content)
     return text if len(text) <= MAX_TEXT else content
-
-
-# --- Answers, tool calls and tool results ---
 
 
 def _describe_file(part: TextPart | DataPart) -> Json:
@@ -307,33 +286,5 @@ def _encode_result(part: ToolResultPart, quirks: Quirks, mark: Json | None) -> J
     ]
     text = "\n".join(texts)
     text = (ERROR_PREFIX + text).rstrip() if part.is_error else text
-    content: Json = {"type": "text", "text": text}
-    if mark is not None:
-        content["cache_control"] = mark
+    content = _mark({"type": "text", "text": text}, mark)
     return {"role": "tool", "tool_call_id": part.call_id, "content": _join_content([content], quirks)}
-
-
-# --- Options ---
-
-
-def _encode_tool(tool: Tool) -> Json:
-    description = omit_none(description=tool.description or None)
-    parameters = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
-    return {"type": "function", "function": {"name": tool.name, **description, "parameters": parameters}}
-
-
-def _encode_tool_choice(request: ChatRequest) -> str | Json | None:
-    choice = request.tool_choice
-    if not isinstance(choice, NamedTool):
-        return choice
-    if all(tool.name != choice.name for tool in request.tools):
-        raise RequestError(f'Tool choice "{choice.name}" is not one of the tools of the request.')
-    return {"type": "function", "function": {"name": choice.name}}
-
-
-def _encode_format(output_format: OutputFormat | None) -> Json | None:
-    if output_format is None:
-        return None
-    options = omit_none(description=output_format.description, strict=output_format.strict)
-    schema = {"name": output_format.name, **options, "schema": dict(output_format.schema)}
-    return {"type": "json_schema", "json_schema": schema}

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2s
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal
 
+import msgspec
+
 from tollbridge.protocols.chat_completions import wire
-from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
+from tollbridge.protocols.chat_completions.wire import (
+    FINISH_REASONS,
+    REASONING_LISTS,
+    REASONING_TEXTS,
+    Json,
+    read_usage,
+)
 from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.openresponses.items import CallEmitter, Item, decode_image
 from tollbridge.protocols.openresponses.wire import encode_arguments, is_error, read_call_signatures
@@ -38,10 +47,6 @@ _get_calls = attrgetter("tool_calls")
 _REASONING = tuple((field, attrgetter(field)) for field in ("reasoning_content", "reasoning"))
 
 
-def _has_reasoning(delta: wire.TextDelta) -> bool:
-    return bool(delta.reasoning_content or delta.reasoning)
-
-
 class StreamDecoder(BaseDecoder["CompletionState"]):
     """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises."""
 
@@ -61,18 +66,16 @@ class StreamDecoder(BaseDecoder["CompletionState"]):
             return None
         text = "".join(filter(None, map(_get_content, deltas)))
         if any(map(_get_calls, deltas)):
-            return None if text or any(map(_has_reasoning, deltas)) else self._apply_arguments(deltas)
+            if text or any(delta.reasoning_content or delta.reasoning for delta in deltas):
+                return None
+            for call in (call for delta in deltas for call in delta.tool_calls or ()):
+                self._state.apply_arguments(call.index, call.function.arguments)
+            return []
         for field, get_reasoning in _REASONING:
             if reasoning := "".join(filter(None, map(get_reasoning, deltas))):
                 has_others = bool(text) or (field != "reasoning" and any(d.reasoning for d in deltas))
                 return None if has_others else self._state.apply_reasoning(reasoning, field)
         return self._state.apply_text(text)
-
-    def _apply_arguments(self, deltas: list[wire.TextDelta]) -> list[Event]:
-        for delta in deltas:
-            for call in delta.tool_calls or ():
-                self._state.apply_arguments(call.index, call.function.arguments)
-        return []
 
     def _decode_frames(self, frames: list[Frame]) -> list[Event]:
         events: list[Event] = []
@@ -87,35 +90,20 @@ class StreamDecoder(BaseDecoder["CompletionState"]):
 def _join_deltas(events: list[Event]) -> list[Event]:
     """Join consecutive deltas of text, and of reasoning."""
     joined: list[Event] = []
-    run: list[Any] = []
-    for event in events:
-        is_delta = isinstance(event, TextDelta | ReasoningDelta)
-        if run and not (is_delta and type(event) is type(run[0])):
-            joined.append(_join_run(run))
-            run = []
-        if is_delta:
-            run.append(event)
-        else:
-            joined.append(event)
-    return [*joined, _join_run(run)] if run else joined
-
-
-def _join_run(run: list[Any]) -> Event:
-    event: Event = run[0]
-    if len(run) == 1:
-        return event
-    text = "".join(delta.text for delta in run)
-    return ReasoningDelta(text, event.id) if isinstance(event, ReasoningDelta) else TextDelta(text)
-
-
-# --- The state of one response ---
-#
-# Only the end of the stream completes an answer: the usage follows the finish reason in a chunk of its own,
-# and the arguments of parallel tool calls can be interleaved. Tool calls are therefore emitted at the end.
+    for kind, group in groupby(events, type):
+        run: list[Any] = list(group)
+        if len(run) > 1 and kind in (TextDelta, ReasoningDelta):
+            run = [msgspec.structs.replace(run[0], text="".join(delta.text for delta in run))]
+        joined += run
+    return joined
 
 
 class CompletionState(DecoderState):
-    """The state of one response."""
+    """The state of one response.
+
+    Only the end of the stream completes an answer: the usage follows the finish reason in a chunk of its own,
+    and the arguments of parallel tool calls can be interleaved. Tool calls are therefore emitted at the end.
+    """
 
     title = "a Chat Completions"
 
@@ -164,9 +152,8 @@ class CompletionState(DecoderState):
 
     def apply_body(self, body: Fields) -> list[Event]:
         if not body.list("choices") and not body.raw.get("error"):
-            if is_error(body):
-                return self._fail(error_from(body.raw))
-            return self._fail(StreamError("The gateway answered with JSON that is not a chat completion."))
+            other = StreamError("The gateway answered with JSON that is not a chat completion.")
+            return self._fail(error_from(body.raw) if is_error(body) else other)
         events = self.apply(body.raw)
         return events if self.is_finished else events + self._finish(self._reason or "stop")
 
@@ -305,8 +292,7 @@ class ReasoningState:
     def __init__(self) -> None:
         self._field: str | None = None
         self._is_open = False
-        self._details: list[_Detail] = []
-        self._blocks: list[_Detail] = []
+        self._blocks: dict[str, list[_Block]] = {}  # by the field that contained them
         self._opaque: str | None = None
 
     def add_text(self, text: str, field: str) -> list[Event]:
@@ -317,52 +303,48 @@ class ReasoningState:
         return [ReasoningDelta(text, self._field)]
 
     def apply(self, delta: Fields, *, complete: bool) -> list[Event]:
-        details, blocks = delta.list("reasoning_details"), delta.list("thinking_blocks")
-        for detail in details:
-            _append(self._details, detail, _DETAIL_TEXTS, complete=complete)
-        for block in blocks:
-            _append(self._blocks, block, _BLOCK_TEXTS, complete=complete)
+        for name in REASONING_LISTS:
+            for block in delta.list(name):
+                blocks, fields = self._blocks.setdefault(name, []), dict(block.raw)
+                if blocks and not complete and blocks[-1].accepts(fields):
+                    blocks[-1].add(fields)
+                else:
+                    blocks.append(_Block(fields))
         self._opaque = delta.text("reasoning_opaque") or self._opaque
         for field in REASONING_TEXTS:  # some servers send the same text in two fields
             if text := delta.text(field):
                 return self.add_text(text, field)
         if self._field in REASONING_TEXTS:
             return []  # the lists repeat the text
-        if details:
+        if details := delta.list("reasoning_details"):
             return self.add_text(_join_texts(details, "text", "summary"), "reasoning_details")
-        return self.add_text(_join_texts(blocks, "thinking"), "thinking_blocks")
+        return self.add_text(_join_texts(delta.list("thinking_blocks"), "thinking"), "thinking_blocks")
 
     def end(self) -> list[Event]:
         """Return the end of the block, with the proofs that have arrived since the last one."""
-        proofs: Json = {}
-        if self._details:
-            proofs["reasoning_details"] = [detail.to_dict() for detail in self._details]
-        if self._blocks:
-            proofs["thinking_blocks"] = [block.to_dict() for block in self._blocks]
+        if not (self._is_open or self._blocks or self._opaque):
+            return []
+        proofs: Json = {name: [block.to_dict() for block in blocks] for name, blocks in self._blocks.items()}
         if self._opaque:
             proofs["reasoning_opaque"] = self._opaque
-        if not self._is_open and not proofs:
-            return []
-        self._is_open, self._opaque = False, None
-        self._details, self._blocks = [], []
+        self._is_open, self._blocks, self._opaque = False, {}, None
         return [ReasoningEnded(self._field, proofs or None)]
 
 
 # The texts that are streamed in fragments, by the type of the block. Other blocks are sent as a whole.
-_DETAIL_TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary"}
-_BLOCK_TEXTS = {"thinking": "thinking"}
+_BLOCK_TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary", "thinking": "thinking"}
 
 
-class _Detail:
+class _Block:
     """A block of reasoning with a proof: the fragments of its text, and its other fields."""
 
     __slots__ = ("fields", "text_field", "texts")
 
-    def __init__(self, fields: Json, text_field: str | None) -> None:
-        self.text_field = text_field
-        text = fields.get(text_field) if text_field else None
-        self.texts = [text] if isinstance(text, str) else []
+    def __init__(self, fields: Json) -> None:
+        self.text_field = _BLOCK_TEXTS.get(str(fields.get("type")))
+        self.texts: list[str] = []
         self.fields = fields
+        self.add(fields)
 
     def accepts(self, fields: Json) -> bool:
         """Return whether a fragment continues this block, rather than beginning the next one."""
@@ -380,14 +362,6 @@ class _Detail:
 
     def to_dict(self) -> Json:
         return {**self.fields, self.text_field: "".join(self.texts)} if self.text_field else self.fields
-
-
-def _append(blocks: list[_Detail], fields: Fields, texts: dict[str, str], *, complete: bool) -> None:
-    raw = dict(fields.raw)
-    if blocks and not complete and blocks[-1].accepts(raw):
-        blocks[-1].add(raw)
-    else:
-        blocks.append(_Detail(raw, texts.get(fields.text("type") or "")))
 
 
 class CallCollector:

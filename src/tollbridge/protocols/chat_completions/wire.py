@@ -40,8 +40,6 @@ FINISH_NAMES: dict[FinishReason | None, str] = {
 }
 
 
-# --- Typed chunks ---
-
 _NoItems = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
 _NoText = Literal[""] | None
 
@@ -94,9 +92,6 @@ class TextChunk(msgspec.Struct, frozen=True, gc=False):
 
 # Decodes the most frequent chunks. Chunks that it rejects are read as plain JSON.
 read_text_chunk = msgspec.json.Decoder(TextChunk).decode
-
-
-# --- Usage ---
 
 
 def read_usage(usage: Fields) -> Usage | None:
@@ -158,8 +153,6 @@ def encode_usage(usage: Usage) -> Json:
     return body
 
 
-# --- Metadata that passes through a caller ---
-#
 # A caller of `serve` returns `reasoning_details` and the `extra_content` of tool calls unchanged
 # if it knows them. Metadata of other protocols is stored there as an opaque string.
 

@@ -33,10 +33,7 @@ from tollbridge.types.text import write_json
 def make_response(body: Mapping[str, Any], response_id: str, created_at: int) -> Json:
     """Return the response object at the start: in progress, without output and usage.
 
-    Args:
-        body: The request. The specification requires that its options are repeated.
-        response_id: The id of the response.
-        created_at: The time of the response, in seconds since 1970.
+    The specification requires that it repeats the options of the request, which is `body`.
     """
 
     def option(name: str, default: Any = None) -> Any:
@@ -145,8 +142,6 @@ class ResponsesEncoder(AnswerEncoder):
                 return self._add_citation(url, event.title)
             case Corrected(text, replaces, of="text") if self._is_open("message"):
                 self._text.add(text, replaces=replaces)
-            case Finished():
-                self._finished = event
         return []
 
     def _complete(self, finished: Finished) -> list[Json]:

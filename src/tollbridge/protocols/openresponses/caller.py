@@ -78,8 +78,8 @@ class ResponsesDecoder(RequestDecoder):
             reasoning_effort=reasoning.optional("effort", str),
             reasoning_summary=reasoning.optional("summary", str),
             max_output_tokens=limit,
-            temperature=body.number("temperature"),
-            top_p=body.number("top_p"),
+            temperature=body.optional("temperature", float),
+            top_p=body.optional("top_p", float),
             output_format=read_output_format(output_format) if is_schema else None,
         )
         return self._finish(request, self._read_extra() if self._native is not None else {})

@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
+from tollbridge.protocols.encoding import (
+    ERROR_PREFIX,
+    Json,
+    check_tool_choice,
+    data_url,
+    describe_format,
+    describe_tool,
+    encode_file,
+    extract_system_text,
+    extract_text,
+    omit_none,
+    write_arguments,
+)
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES, REASONING_SIGNATURES
 from tollbridge.protocols.protocol import EncodedRequest
-from tollbridge.types.errors import RequestError
-from tollbridge.types.media import detect_mime, is_text
+from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
     NamedTool,
-    Part,
     Role,
     TextPart,
     ThinkingPart,
-    Tool,
     ToolCallPart,
     ToolResultPart,
     part_digest,
     split_metadata,
 )
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.text import MAX_TEXT, read_json, write_valid_json
+from tollbridge.types.text import MAX_TEXT
 
 # The system prompt is sent as a `developer` message: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
 
-# Marks a failed tool result, because the protocol has no error flag.
-ERROR_PREFIX = "Error: "
-
 # The models of OpenAI that accept `prompt_cache_options`.
 _COMPARING_MODELS = re.compile(r"gpt-(5\.([6-9]|\d\d)|[6-9]|\d\d)")
 
-Json = dict[str, Any]
 DEFAULT = Quirks()
 
 
@@ -78,18 +83,21 @@ def encode_request(request: ChatRequest) -> Json:
         reasoning=reasoning or None,
         include=["reasoning.encrypted_content"] if reasoning or request.reasons else None,
         metadata=dict(request.metadata) if request.metadata else None,
-        text=_encode_format(request),
+        text={"format": {"type": "json_schema", **describe_format(request.output_format)}}
+        if request.output_format is not None
+        else None,
         instructions=_encode_instructions(request),
         prompt_cache_key=request.cache_key if request.asks_for("prompt_cache_key") else None,
         caching="auto" if request.asks_for("caching") else None,
     )
     if request.tools:
-        body["tools"] = [_encode_tool(tool) for tool in request.tools]
-        body |= omit_none(
-            tool_choice=_encode_tool_choice(request), parallel_tool_calls=request.parallel_tool_calls
-        )
-        if quirks.tools_as == "nested":
-            body |= _nest_tools(body)
+        # OpenAI's default for `strict` is true, and the schemas of editors do not follow its rules.
+        body["tools"] = [
+            _encode_function({**describe_tool(tool), "strict": False}, quirks) for tool in request.tools
+        ]
+        choice = check_tool_choice(request)
+        encoded = _encode_function({"name": choice.name}, quirks) if isinstance(choice, NamedTool) else choice
+        body |= omit_none(tool_choice=encoded, parallel_tool_calls=request.parallel_tool_calls)
     body |= request.extra or {}
     return {name: value for name, value in body.items() if name not in quirks.without}
 
@@ -177,22 +185,13 @@ def _encode_text(text: str) -> Json:
 
 
 def _encode_data(part: DataPart) -> Json:
-    """Return a content part. The media type is detected from the bytes: editors label PNG as JPEG."""
+    text = extract_text(part)
+    if text is not None:
+        return _encode_text(text)
     mime = detect_mime(part.data, part.mime)
-    if is_text(mime):
-        return _encode_text(part.data.decode("utf-8", "replace"))
     if mime.startswith("image/"):
         return {"type": "input_image", "image_url": data_url(part, mime), "detail": "auto"}
     return {"type": "input_file", **encode_file(part, mime)}
-
-
-def data_url(part: DataPart, mime: str) -> str:
-    return f"data:{mime};base64,{b64encode(part.data).decode()}"
-
-
-def encode_file(part: DataPart, mime: str) -> Json:
-    filename = part.name or f"file.{mime.rpartition('/')[2].partition('+')[0] or 'bin'}"
-    return {"filename": filename, "file_data": data_url(part, mime)}
 
 
 def _encode_reasoning(part: ThinkingPart, quirks: Quirks) -> list[Json]:
@@ -225,23 +224,6 @@ def _encode_call(part: ToolCallPart) -> Json:
     return {**call, "arguments": write_arguments(part.input), **signatures}
 
 
-def write_arguments(arguments: Any) -> str:
-    """Return the JSON text of an object, which servers parse. Other values are wrapped in an object."""
-    if isinstance(arguments, str):
-        try:
-            value = read_json(arguments)
-            if isinstance(value, dict):  # unchanged, unless it can contain an escaped lone surrogate
-                return write_valid_json(value) if "\\ud" in arguments.lower() else arguments
-        except ValueError:
-            pass
-    if arguments is None or arguments == "":
-        arguments = {}
-    try:
-        return write_valid_json(arguments if isinstance(arguments, Mapping) else {"input": arguments})
-    except ValueError as error:
-        raise RequestError(f"The arguments of a tool call cannot be sent: {error}.") from None
-
-
 def _encode_result(part: ToolResultPart) -> Json:
     content = [
         _encode_text(item.text) if isinstance(item, TextPart) else _encode_data(item) for item in part.parts
@@ -256,7 +238,7 @@ def _encode_result(part: ToolResultPart) -> Json:
 
 def _encode_system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
     system = [message for message in messages if message.role is Role.SYSTEM]
-    texts = [[text for text in map(extract_text, message.parts) if text] for message in system]
+    texts = [[text for text in map(extract_system_text, message.parts) if text] for message in system]
     prompt = "\n\n".join("\n".join(lines) for lines in texts if lines)
     content = [prompt] if len(prompt) <= MAX_TEXT else [line for lines in texts for line in lines]
     # For servers that only accept user messages, the history contains no system message here.
@@ -264,56 +246,6 @@ def _encode_system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
     return [_message_item(role, [_encode_text(text) for text in content], quirks)] if prompt else []
 
 
-def extract_text(part: Part) -> str:
-    """Return the text of a part of a system message.
-
-    Raises:
-        RequestError: The part is neither text nor a text file.
-    """
-    if isinstance(part, TextPart):
-        return part.text
-    if isinstance(part, DataPart) and is_text(detect_mime(part.data, part.mime)):
-        return part.data.decode("utf-8", "replace")
-    content_type = part.mime if isinstance(part, DataPart) else type(part).__name__
-    raise RequestError(f"A system message can only contain text; {content_type} cannot be sent in it.")
-
-
-def _encode_tool(tool: Tool) -> Json:
-    # OpenAI's default for `strict` is true, and the schemas of editors do not follow its rules.
-    description = omit_none(description=tool.description or None)
-    parameters = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
-    return {"type": "function", "name": tool.name, **description, "parameters": parameters, "strict": False}
-
-
-def _nest_tools(body: Json) -> Json:
-    """Return tools and tool choice in the Chat Completions format: all fields except `type` in `function`."""
-    nested: Json = {"tools": [_nest(tool) for tool in body["tools"]]}
-    if isinstance(body.get("tool_choice"), dict):
-        nested["tool_choice"] = _nest(body["tool_choice"])
-    return nested
-
-
-def _nest(tool: Json) -> Json:
-    return {"type": "function", "function": {name: tool[name] for name in tool if name != "type"}}
-
-
-def _encode_tool_choice(request: ChatRequest) -> str | Json | None:
-    choice = request.tool_choice
-    if not isinstance(choice, NamedTool):
-        return choice
-    if all(tool.name != choice.name for tool in request.tools):
-        raise RequestError(f'Tool choice "{choice.name}" is not one of the tools of the request.')
-    return {"type": "function", "name": choice.name}
-
-
-def _encode_format(request: ChatRequest) -> Json | None:
-    output_format = request.output_format
-    if output_format is None:
-        return None
-    options = omit_none(description=output_format.description, strict=output_format.strict)
-    schema: Mapping[str, Any] = output_format.schema
-    return {"format": {"type": "json_schema", "name": output_format.name, **options, "schema": schema}}
-
-
-def omit_none(**fields: Any) -> Json:
-    return {name: value for name, value in fields.items() if value is not None}
+def _encode_function(function: Json, quirks: Quirks) -> Json:
+    """Return a tool or a tool choice; for some servers in the form of Chat Completions."""
+    return {"type": "function", **({"function": function} if quirks.tools_as == "nested" else function)}

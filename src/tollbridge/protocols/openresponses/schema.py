@@ -5,7 +5,7 @@ The test gateway reads requests with these shapes in two ways:
 * Leniently (`tollbridge.testing.validation`): `null` means the same as an omitted field, and values that
   gateways accept beyond the specification are allowed.
 * Strictly (`check_schema` there): exactly what the specification's JSON schema allows. The fields in
-  `Shape.not_null` may be omitted but must not be null, and `strict` rejects the additional values.
+  `NOT_NULL` may be omitted but must not be null, and `strict` rejects the additional values.
 
 Fields that are not listed here are ignored. The shapes of input items, content parts and tools depend on
 `type` and `role`; look them up in the tables `ITEMS`, `CONTENT` and `ALLOWED_CONTENT`.
@@ -13,7 +13,7 @@ Fields that are not listed here are ignored. The shapes of input items, content 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -32,16 +32,7 @@ ToolMode = Literal["none", "auto", "required"]
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all request shapes.
-
-    Attributes:
-        not_null: Names of the optional fields for which the specification does not allow null.
-    """
-
-    not_null: ClassVar[frozenset[str]] = frozenset()
-
-
-# --- The request body ---
+    """Base of all request shapes."""
 
 
 class Reasoning(Shape, frozen=True, kw_only=True):
@@ -51,8 +42,6 @@ class Reasoning(Shape, frozen=True, kw_only=True):
 
 
 class TextFormat(Shape, frozen=True, kw_only=True):
-    not_null = frozenset({"name", "description", "schema"})
-
     # "json_object" is not in the specification; OpenAI's API has it.
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
@@ -62,22 +51,16 @@ class TextFormat(Shape, frozen=True, kw_only=True):
 
 
 class TextOptions(Shape, frozen=True, kw_only=True):
-    not_null = frozenset({"verbosity"})
-
     format: TextFormat | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class StreamOptions(Shape, frozen=True, kw_only=True):
-    not_null = frozenset({"include_obfuscation"})
-
     include_obfuscation: bool | None = None
 
 
 class CreateResponseBody(Shape, frozen=True, kw_only=True):
     """The body of `POST /responses`, as the specification's JSON schema defines it."""
-
-    not_null = frozenset({"include", "stream", "background", "truncation", "store", "service_tier"})
 
     model: str | None = None
     input: Content | None = None
@@ -140,12 +123,7 @@ EXTRA_EFFORTS = frozenset({"minimal", "max"})
 INCLUDABLE = ("reasoning.encrypted_content", "message.output_text.logprobs")
 
 
-# --- Tools ---
-
-
 class FunctionTool(Shape, frozen=True, kw_only=True):
-    not_null = frozenset({"strict"})
-
     type: Literal["function"]
     name: Name
     description: str | None = None
@@ -159,8 +137,6 @@ class FunctionChoice(Shape, frozen=True, kw_only=True):
 
 
 class AllowedTools(Shape, frozen=True, kw_only=True):
-    not_null = frozenset({"mode"})
-
     type: Literal["allowed_tools"]
     tools: Annotated[list[FunctionChoice], Meta(min_length=1, max_length=128)]
     mode: ToolMode | None = None
@@ -168,9 +144,6 @@ class AllowedTools(Shape, frozen=True, kw_only=True):
 
 # Values of `tool_choice` that are objects, by `type`.
 TOOL_CHOICES: dict[str, type[Shape]] = {"function": FunctionChoice, "allowed_tools": AllowedTools}
-
-
-# --- Input items ---
 
 
 class ItemReference(Shape, frozen=True, kw_only=True):
@@ -185,8 +158,6 @@ class MessageItem(Shape, frozen=True, kw_only=True):
 
 
 class AssistantMessageItem(MessageItem, frozen=True, kw_only=True):
-    not_null = frozenset({"phase"})
-
     phase: Literal["commentary", "final_answer"] | None = None
 
 
@@ -243,9 +214,6 @@ ITEMS: dict[str, type[Shape]] = {
 }
 
 
-# --- Content parts ---
-
-
 class TextContent(Shape, frozen=True, kw_only=True):
     text: Text
 
@@ -259,8 +227,6 @@ class UrlCitation(Shape, frozen=True, kw_only=True):
 
 
 class OutputTextContent(TextContent, frozen=True, kw_only=True):
-    not_null = frozenset({"annotations"})
-
     annotations: list[UrlCitation] | None = None
 
 
@@ -298,6 +264,18 @@ CONTENT: dict[str, type[Shape]] = {
 # In the specification, output text has only citations of URLs as annotations. Servers also send other
 # kinds, and clients send them back, so the lenient reader does not check annotations.
 SPECIFIED_CONTENT: dict[str, type[Shape]] = {**CONTENT, "output_text": OutputTextContent}
+
+# The optional fields for which the specification does not allow null.
+NOT_NULL: dict[type[Shape], tuple[str, ...]] = {
+    CreateResponseBody: ("background", "include", "service_tier", "store", "stream", "truncation"),
+    TextOptions: ("verbosity",),
+    TextFormat: ("description", "name", "schema"),
+    StreamOptions: ("include_obfuscation",),
+    FunctionTool: ("strict",),
+    AllowedTools: ("mode",),
+    AssistantMessageItem: ("phase",),
+    OutputTextContent: ("annotations",),
+}
 
 # The types of content parts that each kind of item can contain: by role for messages, by field for
 # reasoning items, else by type.
