@@ -1,7 +1,7 @@
 """The store in one SQLite file, shared by all processes of a user, or in memory.
 
-One connection writes, mostly on a thread of its own and in the order of the calls, because a write can wait
-for another process. A second connection reads: reports, and whatever is read while the first one is in a
+One connection writes, on a thread of its own and in the order of the calls, because a write can wait for
+another process. A second connection reads: reports, and whatever is read while the first one is in a
 transaction. In WAL mode it waits for no writer. Short queries prefer the first connection, because every
 write makes the pages that the second one has cached invalid; they run on the caller's thread and wait for
 neither, except if a report and a transaction are going on, and then for the milliseconds of the transaction.
@@ -120,8 +120,12 @@ class _Access:
         """Run an operation on the writer thread, as one transaction. See `write`."""
         return self.worker.submit(lambda: self.write(operation, timeout))
 
+    def run(self, operation: Callable[[Database], T], timeout: float | None = None) -> T:
+        """The same as `submit`, for a thread that waits for the result."""
+        return self.worker.run(lambda: self.write(operation, timeout))
+
     def write(self, operation: Callable[[Database], T], timeout: float | None = None) -> T:
-        """Run an operation as one transaction, on a thread that may wait.
+        """Run an operation as one transaction. Only the writer thread calls this.
 
         It is repeated as a whole while another process holds the write lock, for at most `timeout` seconds.
         """
@@ -519,10 +523,7 @@ class SqliteLessons:
 
 
 class SqliteTokens:
-    """The ledger's records: see `LedgerStore`, and `Ledger` for how changes are made.
-
-    They are written on the thread that learns, which waits for them anyway.
-    """
+    """The ledger's records: see `LedgerStore`, and `Ledger` for how changes are made."""
 
     def __init__(self, access: _Access) -> None:
         self._access = access
@@ -557,7 +558,7 @@ class SqliteTokens:
         )
 
     def commit(self, changes: LedgerChanges, timeout: float | None = None) -> int | None:
-        return self._access.write(lambda database: self._commit(database, changes), timeout)
+        return self._access.run(lambda database: self._commit(database, changes), timeout)
 
     def _commit(self, database: Database, changes: LedgerChanges) -> int | None:
         limits = self._access.limits
@@ -585,7 +586,7 @@ class SqliteTokens:
             for table in ("prefix", "measured", "learned", "toolset", "outcome"):
                 database.execute(f"DELETE FROM {table}")  # noqa: S608
 
-        self._access.write(clear)
+        self._access.run(clear)
 
 
 def _read_version(database: Database) -> int:

@@ -37,9 +37,10 @@ family, the others to one model. Their covariance with each other is not kept.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from math import sqrt
+from operator import mul
 from struct import Struct
 
 import msgspec
@@ -48,7 +49,7 @@ from tollbridge.tokens.features import CATEGORIES, LATIN, SIZE, TokenTable, unpa
 from tollbridge.tokens.tokenizers import Family, Overheads
 
 # Pairs of a feature's index and its amount, for the features that are not zero.
-Features = Iterable[tuple[int, float]]
+Features = Sequence[tuple[int, float]]
 Matrix = list[list[float]]
 
 # The degrees of freedom of the noise: fewer give outliers less effect.
@@ -79,7 +80,7 @@ class Noise(msgspec.Struct, frozen=True):
     per_token: float
     own: float
 
-    def variance(self, features: Sequence[tuple[int, float]], tokens: float, squares: float) -> float:
+    def variance(self, features: Features, tokens: float, squares: float) -> float:
         """Return the variance of several texts' count, from the sums of their features and tokens.
 
         `squares` is the sum of the squares of each text's tokens.
@@ -122,14 +123,15 @@ class Block:
         covariance = [[a + share * b for a, b in zip(row, other, strict=True)] for row, other in rows]
         return Block(list(self.values), covariance)
 
-    def predict(self, features: Features) -> float:
-        values = self.values
-        return sum([values[i] * amount for i, amount in features])
+    def predict(self, amounts: Sequence[float]) -> float:
+        """Return the tokens of these amounts, one for every parameter."""
+        tokens: float = sum(map(mul, self.values, amounts))
+        return tokens
 
-    def uncertainty(self, features: Sequence[tuple[int, float]]) -> tuple[list[float], float]:
+    def uncertainty(self, amounts: Sequence[float]) -> tuple[list[float], float]:
         """Return the covariance of each parameter with the prediction, and the prediction's variance."""
-        covariances = [sum([row[i] * amount for i, amount in features]) for row in self.covariance]
-        return covariances, sum([covariances[i] * amount for i, amount in features])
+        covariances = [sum(map(mul, row, amounts)) for row in self.covariance]
+        return covariances, sum(map(mul, covariances, amounts))
 
     def update(self, covariances: list[float], variance: float, difference: float) -> None:
         """Move the parameters by a difference between measured and predicted tokens."""
@@ -212,25 +214,24 @@ class TextPrior:
         """The number of parameters."""
         return len(self.deviations)
 
-    def project(self, features: Features) -> list[tuple[int, float]]:
+    def project(self, features: Features) -> list[float]:
         """Return by how much each parameter changes the prediction."""
-        pairs = list(features)
-        projection = [sum([row[i] * amount for i, amount in pairs]) for row in self._directions]
+        projection = [sum([row[i] * amount for i, amount in features]) for row in self._directions]
         if self._categories:
             totals = [0.0] * SIZE
-            for i, amount in pairs:
+            for i, amount in features:
                 totals[self._categories[i]] += amount
             projection += totals
-        weights = self.weights
-        projection.append(sum([weights[i] * amount for i, amount in pairs]))
-        return list(enumerate(projection))
+        projection.append(sum([self.weights[i] * amount for i, amount in features]))
+        return projection
 
     def move(self, parameters: Sequence[float]) -> list[float]:
         """Return the weights with these parameters."""
         factor = 1.0 + parameters[-1]
         weights = [factor * weight for weight in self.weights]
-        for amount, row in zip(parameters, self._directions, strict=False):
-            weights = [weight + amount * value for weight, value in zip(weights, row, strict=True)]
+        if self._directions:
+            columns = zip(weights, zip(*self._directions, strict=True), strict=True)
+            weights = [weight + sum(map(mul, parameters, column)) for weight, column in columns]
         if self._categories:
             first = len(self._directions)
             weights = [
@@ -278,7 +279,7 @@ class TextWeights:
     def copy(self) -> TextWeights:
         return TextWeights(self.prior, self.block.copy(), self.noise_factor)
 
-    def noise(self, features: Sequence[tuple[int, float]], tokens: float, squares: float) -> float:
+    def noise(self, features: Features, tokens: float, squares: float) -> float:
         """Return the variance of several texts' count that the parameters do not explain (see `Noise`)."""
         return self.noise_factor * self.prior.noise.variance(features, tokens, squares)
 
@@ -389,7 +390,7 @@ class Weights:
         """The weights that decide how a text is counted, for `ClusterWeights`; empty if all are 1."""
         return () if self.exact else tuple(self.text.weights)
 
-    def variance(self, text: Features, extra: Sequence[tuple[int, float]]) -> float:
+    def variance(self, text: Features, extra: Sequence[float]) -> float:
         """Return the variance of a prediction that comes from the uncertainty of the parameters."""
         projection = self.text.prior.project(text)
         return self.text.block.uncertainty(projection)[1] + self.extra.uncertainty(extra)[1]
@@ -397,7 +398,7 @@ class Weights:
     def learn(
         self,
         text: Features,
-        extra: Sequence[tuple[int, float]],
+        extra: Sequence[float],
         difference: float,
         noise: float,
         text_noise: float = 0.0,

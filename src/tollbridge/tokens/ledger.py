@@ -458,14 +458,14 @@ class Ledger:
     def _learn(self, prompt: Prompt, weights: Weights, best: PromptEstimate, tokens: int) -> None:
         """Adjust the weights to the reported tokens, and record the prompt as a measured prefix."""
         anchor, features = best.anchor, best.features
-        texts, extras = features.texts(), features.extras()
-        if texts or extras:
+        texts, extra = features.texts(), features.extra
+        if texts or any(extra):
             noise = best.noise + REPORT_VARIANCE
-            variance = weights.learn(texts, extras, tokens - best.tokens, noise, best.text_noise)
+            variance = weights.learn(texts, extra, tokens - best.tokens, noise, best.text_noise)
             self._weight_store.save(prompt.model, prompt.provider, weights)
             self._correct_shares(features, (tokens - best.tokens) / variance, variance)
         cost = tokens - anchor.tokens - features.measured
-        remainder = cost - weights.text.predict(texts) - weights.extra.predict(extras)
+        remainder = cost - weights.text.predict(texts) - weights.extra.predict(extra)
         self._distribute(prompt, anchor, weights, remainder)
         self._record_prefix(prompt, best, tokens)
 

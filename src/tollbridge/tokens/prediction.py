@@ -187,7 +187,7 @@ class Predictor:
         # now.
         features.extra[Extra.REASONING_LOOP] += loop - anchor.loop
         features.extra[Extra.REASONING_PAST] += max(0.0, anchor.loop - prefix_loop)
-        texts, extras = features.texts(), features.extras()
+        texts = features.texts()
         text = weights.text.predict(texts)
         text_noise = weights.text.noise(texts, text, features.squares)
         share_variance = sum([(times * row[3]) ** 2 for row, times in features.shares])
@@ -196,8 +196,8 @@ class Predictor:
             anchor=anchor,
             features=features,
             text=text,
-            tokens=anchor.tokens + features.measured + text + weights.extra.predict(extras),
-            variance=weights.variance(texts, extras) + noise,
+            tokens=anchor.tokens + features.measured + text + weights.extra.predict(features.extra),
+            variance=weights.variance(texts, features.extra) + noise,
             error_scale=weights.error_scale,
             noise=noise,
             text_noise=text_noise,
@@ -235,7 +235,7 @@ def tools_tokens(toolset: Toolset, weights: Weights) -> float:
     """Predict the tokens of a tool set from its features."""
     features = FeatureSum()
     features.add_tools(toolset, weights.text.predict(toolset.text))
-    return weights.extra.predict(features.extras())
+    return weights.extra.predict(features.extra)
 
 
 def _add_message(message: CountedMessage, rows: MeasuredRows, features: FeatureSum) -> None:
@@ -293,9 +293,9 @@ def shares(estimate: PromptEstimate, weights: Weights) -> tuple[Share, ...]:
         "text": estimate.text,
         "safety margin": estimate.margin,
     }
-    for feature, amount in estimate.features.extras():
-        label = _LABELS[Extra(feature)]
-        amounts[label] = amounts.get(label, 0.0) + amount * weights.extra.values[feature]
+    for feature, label in _LABELS.items():
+        tokens = estimate.features.extra[feature] * weights.extra.values[feature]
+        amounts[label] = amounts.get(label, 0.0) + tokens
     parts = sorted(
         (Share(label, round(amount)) for label, amount in amounts.items() if round(amount) > 0),
         key=lambda share: -share.tokens,

@@ -290,9 +290,6 @@ class FeatureSum:
     def texts(self) -> list[tuple[int, float]]:
         return list(self.text.items())
 
-    def extras(self) -> list[tuple[int, float]]:
-        return [(feature, amount) for feature, amount in enumerate(self.extra) if amount]
-
 
 # --- Prompts ---
 
