@@ -49,6 +49,7 @@ from tollbridge.tokens.prediction import (
     REPORT_VARIANCE,
     TOOLS_DEVIATION,
     Anchor,
+    FeatureSum,
     Predictor,
     PromptEstimate,
     Share,
@@ -59,7 +60,6 @@ from tollbridge.tokens.prediction import (
     tools_tokens,
 )
 from tollbridge.tokens.prompts import (
-    FeatureSum,
     Prompt,
     Reader,
     answer_fingerprint,
