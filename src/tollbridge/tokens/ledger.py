@@ -190,9 +190,9 @@ class Ledger:
         """Return the features of a text, and cache them. Thread-safe, unlike most methods."""
         return self._reader.texts.features(family_of(model), text)
 
-    def prepare_message(self, model: str, message: Message) -> None:
-        """Count the long texts of a message in advance. Thread-safe."""
-        for text in long_texts(message):
+    def prepare_messages(self, model: str, messages: Sequence[Message]) -> None:
+        """Count the long texts of messages in advance. Thread-safe."""
+        for text in long_texts(messages):
             self.prepare_text(model, text)
 
     def text_tokens(self, model: str, text: str) -> int:
@@ -489,7 +489,8 @@ class Ledger:
         Each gets a part in proportion to its variance.
         """
         messages = prompt.messages[anchor.length :]
-        rows = self._predictor.measured(messages)
+        tools = message_key(prompt.scope, prompt.toolset_key)
+        rows = self._predictor.measured(messages, [tools])
         new: dict[bytes, tuple[float, float]] = {}  # tokens and variance, by key
         for message in messages:
             if not find_measured(message, rows):
@@ -498,8 +499,7 @@ class Ledger:
                     content.text, tokens, sum(count for _, count in content.text) ** 2
                 )
                 new[message.key] = tokens, variance + _MESSAGE_VARIANCE
-        tools = message_key(prompt.scope, prompt.toolset_key)
-        if anchor.toolset_key != prompt.toolset_key and not self._store.measured([tools]):
+        if anchor.toolset_key != prompt.toolset_key and tools not in rows:
             tokens = tools_tokens(prompt.toolset, weights)
             new[tools] = tokens, (TOOLS_DEVIATION * tokens) ** 2 + _MESSAGE_VARIANCE
         total = sum(variance for _, variance in new.values())

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
 
 import msgspec
@@ -181,10 +181,11 @@ class Predictor:
         estimates = [self.predict_from(prompt, weights, anchor) for anchor in self._anchors(prompt)]
         return min(estimates, key=lambda estimate: estimate.variance)
 
-    def measured(self, messages: Sequence[CountedMessage]) -> MeasuredRows:
-        """Return the measurements of these messages."""
+    def measured(self, messages: Sequence[CountedMessage], toolsets: Iterable[bytes] = ()) -> MeasuredRows:
+        """Return the measurements of these messages, and of tool sets by their keys."""
         keys = [message.key for message in messages]
         keys += [message.answer_key for message in messages if message.answer_key]
+        keys += toolsets
         return {row[0]: row for row in self._store.measured(keys)} if keys else {}
 
     def _anchors(self, prompt: Prompt) -> Iterator[Anchor]:
@@ -210,11 +211,19 @@ class Predictor:
     def predict_from(self, prompt: Prompt, weights: Weights, anchor: Anchor) -> PromptEstimate:
         """Estimate a prompt from one measured prefix."""
         features = FeatureSum()
-        self._add_tools(prompt, weights, anchor, features)
         tail = prompt.messages[anchor.length :]
         loop_messages = prompt.messages[prompt.last_user_index + 1 : anchor.length]
         thinking = [message for message in loop_messages if message.content.has_thinking]
-        rows = self.measured([*tail, *thinking])
+        has_same_tools = anchor.length > 0 and anchor.toolset_key == prompt.toolset_key
+        toolsets = () if has_same_tools else (prompt.toolset_key, anchor.toolset_key)
+        keys = [message_key(prompt.scope, toolset) for toolset in toolsets]
+        rows = self.measured([*tail, *thinking], keys)
+        if not has_same_tools:
+            _add_tools(prompt.toolset, rows.get(keys[0]), weights, features)
+            if not anchor.length:
+                features.extra[Extra.BASE] = 1.0
+            elif previous := self._weight_store.toolset(prompt.family, anchor.toolset_key):
+                _add_tools(previous, rows.get(keys[1]), weights, features, -1.0)
         for message in tail:
             _add_message(message, rows, features)
         prefix_loop = sum(reasoning_tokens(message, rows, weights) for message in thinking)
@@ -247,30 +256,15 @@ class Predictor:
             margin_limit=_MARGIN_LIMIT if weights.is_learned or not prompt.family.is_known else 0.0,
         )
 
-    def _add_tools(self, prompt: Prompt, weights: Weights, anchor: Anchor, features: FeatureSum) -> None:
-        """Add the tool set, and subtract the one that the anchor was measured with."""
-        if anchor.length and anchor.toolset_key == prompt.toolset_key:
-            return
-        self._add_toolset(prompt, prompt.toolset_key, prompt.toolset, weights, features)
-        if not anchor.length:
-            features.extra[Extra.BASE] = 1.0
-        elif previous := self._weight_store.toolset(prompt.family, anchor.toolset_key):
-            self._add_toolset(prompt, anchor.toolset_key, previous, weights, features, -1.0)
 
-    def _add_toolset(
-        self,
-        prompt: Prompt,
-        key: bytes,
-        toolset: Toolset,
-        weights: Weights,
-        features: FeatureSum,
-        times: float = 1.0,
-    ) -> None:
-        rows = self._store.measured([message_key(prompt.scope, key)])
-        if rows:
-            features.add_share(rows[0], times)
-        else:
-            features.add_tools(toolset, weights.text.predict(toolset.text), times)
+def _add_tools(
+    toolset: Toolset, row: Measured | None, weights: Weights, features: FeatureSum, times: float = 1.0
+) -> None:
+    """Add a tool set, as it was measured or else as predicted. `times` is -1 to subtract it."""
+    if row is not None:
+        features.add_share(row, times)
+    else:
+        features.add_tools(toolset, weights.text.predict(toolset.text), times)
 
 
 def tools_tokens(toolset: Toolset, weights: Weights) -> float:
