@@ -129,11 +129,7 @@ class Engine:
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
         self._connections = ConnectionPool(
-            self.open_client,
-            lambda: self.estimator,
-            client=client,
-            short_lived=short_lived,
-            worker=self._worker,
+            self.open_client, lambda: self.estimator, self._worker, client=client, short_lived=short_lived
         )
         self._reported: set[str] = set()
         self._token_refresher = TokenRefresher()

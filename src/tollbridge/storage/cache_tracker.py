@@ -41,16 +41,16 @@ class CacheTracker:
     cannot be used: the prompts of this process are also kept in memory.
 
     Args:
-        store: Where prompts and reports are stored; by default they are kept in memory only.
-        worker: The background thread; by default one of its own.
+        store: Where prompts and reports are stored; `None` to keep them in memory only.
+        worker: The background thread.
     """
 
-    def __init__(self, store: PromptStore | None = None, worker: WorkerThread | None = None) -> None:
+    def __init__(self, store: PromptStore | None, worker: WorkerThread) -> None:
         self._store = store
         self._recent: deque[tuple[Scope, SentPrompt]] = deque(maxlen=_RECENT_LIMIT)
         self._responses: OrderedDict[Scope, str] = OrderedDict()
-        self._worker = worker or WorkerThread("cache-reports")
-        self._waiting = BatchQueue(self._worker, self._explain_all)
+        self._worker = worker
+        self._waiting = BatchQueue(worker, self._explain_all)
 
     def add(
         self,

@@ -99,12 +99,11 @@ _WEIGHTED_NOISE = Noise(0.02, 0.3, 0.02)
 _CATEGORY_DEVIATION, _SCALE_DEVIATION, _EXACT_DEVIATION = 0.08, 0.1, 0.03
 
 
-class Block:
+class Block(msgspec.Struct):
     """Parameters and their covariance."""
 
-    def __init__(self, values: list[float], covariance: Matrix) -> None:
-        self.values = values
-        self.covariance = covariance
+    values: list[float]
+    covariance: Matrix
 
     @classmethod
     def independent(cls, values: list[float], deviations: Sequence[float]) -> Block:
@@ -178,49 +177,36 @@ class Block:
 # --- The weights of texts ---
 
 
-class TextPrior:
+class TextPrior(msgspec.Struct, frozen=True):
     """The text weights before anything was learned, and the directions in which they can move.
 
     The parameters are, in this order: the amount of every direction, the deviation of every category, and the
     deviation of all weights.
 
-    Args:
+    Attributes:
         weights: One for every feature.
         directions: As long as the weights.
         categories: The category of every feature; empty if the categories are not learned.
         deviations: Standard deviations of the parameters.
     """
 
-    def __init__(
-        self,
-        weights: list[float],
-        directions: Sequence[list[float]],
-        categories: bytes,
-        deviations: Sequence[float],
-        noise: Noise,
-    ) -> None:
-        self.weights = weights
-        self.noise = noise
-        self._directions = directions
-        self._categories = categories
-        self.deviations = deviations
+    weights: list[float]
+    directions: Sequence[list[float]]
+    categories: bytes
+    deviations: Sequence[float]
+    noise: Noise
 
     def block(self) -> Block:
         """Return the parameters before anything was learned."""
         return Block.independent([0.0] * len(self.deviations), self.deviations)
 
-    @property
-    def size(self) -> int:
-        """The number of parameters."""
-        return len(self.deviations)
-
     def project(self, features: Features) -> list[float]:
         """Return by how much each parameter changes the prediction."""
-        projection = [sum([row[i] * amount for i, amount in features]) for row in self._directions]
-        if self._categories:
+        projection = [sum([row[i] * amount for i, amount in features]) for row in self.directions]
+        if self.categories:
             totals = [0.0] * SIZE
             for i, amount in features:
-                totals[self._categories[i]] += amount
+                totals[self.categories[i]] += amount
             projection += totals
         projection.append(sum([self.weights[i] * amount for i, amount in features]))
         return projection
@@ -229,14 +215,14 @@ class TextPrior:
         """Return the weights with these parameters."""
         factor = 1.0 + parameters[-1]
         weights = [factor * weight for weight in self.weights]
-        if self._directions:
-            columns = zip(weights, zip(*self._directions, strict=True), strict=True)
+        if self.directions:
+            columns = zip(weights, zip(*self.directions, strict=True), strict=True)
             weights = [weight + sum(map(mul, parameters, column)) for weight, column in columns]
-        if self._categories:
-            first = len(self._directions)
+        if self.categories:
+            first = len(self.directions)
             weights = [
                 weight + parameters[first + category]
-                for weight, category in zip(weights, self._categories, strict=True)
+                for weight, category in zip(weights, self.categories, strict=True)
             ]
         return weights
 
@@ -289,7 +275,7 @@ class TextWeights:
     @classmethod
     def unpack(cls, data: bytes, prior: TextPrior) -> TextWeights | None:
         """Decode packed weights; `None` if they were learned with another number of parameters."""
-        block = Block.unpack(data[_FACTOR.size :], prior.size)
+        block = Block.unpack(data[_FACTOR.size :], len(prior.deviations))
         return TextWeights(prior, block, *_FACTOR.unpack_from(data)) if block else None
 
     def predict(self, features: Features) -> float:
@@ -362,7 +348,7 @@ def extra_prior(overheads: Overheads) -> Block:
 EXTRA_DEVIATIONS = [_DEVIATIONS[feature] for feature in Extra]
 
 
-class Weights:
+class Weights(msgspec.Struct):
     """The weights that predict the prompts of one model.
 
     Attributes:
@@ -372,13 +358,10 @@ class Weights:
         is_learned: Whether anything was reported of the model.
     """
 
-    def __init__(
-        self, text: TextWeights, extra: Block, *, error_scale: float = 1.0, is_learned: bool = False
-    ) -> None:
-        self.text = text
-        self.extra = extra
-        self.error_scale = error_scale
-        self.is_learned = is_learned
+    text: TextWeights
+    extra: Block
+    error_scale: float = 1.0
+    is_learned: bool = False
 
     @property
     def exact(self) -> bool:

@@ -48,7 +48,7 @@ _TOLERANCE, _TOLERANCE_TOKENS = 0.01, 40
 _MARGIN_LIMIT = 0.05
 
 
-class FeatureSum:
+class FeatureSum(msgspec.Struct):
     """A sum of features: of text, of everything else, and tokens that were measured before.
 
     Attributes:
@@ -60,13 +60,12 @@ class FeatureSum:
         shares: The measurements, with how often each is added.
     """
 
-    def __init__(self) -> None:
-        self.text: dict[int, float] = {}
-        self.extra = [0.0] * len(Extra)
-        self.squares = 0.0
-        self.tools_squares = 0.0
-        self.measured = 0.0
-        self.shares: list[tuple[Measured, float]] = []
+    text: dict[int, float] = {}
+    extra: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(Extra))
+    squares: float = 0.0
+    tools_squares: float = 0.0
+    measured: float = 0.0
+    shares: list[tuple[Measured, float]] = []
 
     def add_text(self, vector: Vector) -> None:
         total = 0
