@@ -34,14 +34,14 @@ See docs/decisions/ledger.md for the figures, and docs/tokens.md for what users 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import sqrt
 from typing import Literal, TypeVar
 
 import msgspec
 
-from tollbridge.tokens.features import ClusterWeights, Features, TokenTable
+from tollbridge.tokens.features import Features, TokenTable
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.limits import LIMITS
 from tollbridge.tokens.prediction import (
@@ -195,10 +195,6 @@ class Ledger:
         for text in long_texts(messages):
             self.prepare_text(model, text)
 
-    def text_tokens(self, model: str, text: str) -> int:
-        """Count the tokens of a text."""
-        return round(ClusterWeights(self.text_weights(model)).total(self.prepare_text(model, text)))
-
     def text_weights(self, model: str) -> tuple[float, ...]:
         """Return the weights of a model's text features, until `revision` changes."""
         return self._weight_store.weights(model).text_weights
@@ -265,7 +261,7 @@ class Ledger:
             trusted: Accept the report without comparing it with the estimate. The numbers of a context-length
                 error are about exactly this prompt.
             provider: Who served the model behind the gateway; by default the latest known one.
-            answer: The answer, for when it comes back as history: see `record_answer`.
+            answer: The answer. Its reported output tokens are used when it comes back as history.
 
         Returns:
             Whether the report was accepted.
@@ -393,21 +389,12 @@ class Ledger:
             prompt = self._reader.read(request, provider)
             self._lower_bounds[prompt.prefix_keys[-1], prompt.toolset_key] = tokens
 
-    def record_answer(
-        self, model: str, parts: Iterable[Part], usage: Usage, provider: str | None = None
-    ) -> bool:
-        """Record the reported output tokens of an answer, for when it comes back as history.
-
-        Returns:
-            Whether the report was plausible and was recorded.
-        """
-        return self._change(lambda: self._add_answer(model, parts, usage, provider))
-
-    def _add_answer(self, model: str, parts: Iterable[Part], usage: Usage, provider: str | None) -> bool:
-        message = Message(role=Role.ASSISTANT, parts=tuple(parts))
+    def _add_answer(self, model: str, parts: Sequence[Part], usage: Usage, provider: str | None) -> None:
+        """Record the reported output tokens of an answer, unless they are implausible."""
+        message = Message(role=Role.ASSISTANT, parts=parts)
         output = usage.output_tokens
         if not output or output < 0 or not message.parts:
-            return False
+            return
         if provider is None:
             provider = self._weight_store.providers(model)[0]
         counted = self._reader.read_message(model, message, provider)
@@ -419,11 +406,10 @@ class Ledger:
         visible = output - min(max(0, reasoning), output)
         lowest = expected / _ANSWER_FACTOR - _ANSWER_TOLERANCE
         if not lowest <= visible <= expected * _ANSWER_FACTOR + _ANSWER_TOLERANCE:
-            return False
+            return
         deviation = _ANSWER_DEVIATION_TOKENS + _ANSWER_DEVIATION * visible
         key = answer_fingerprint(scope_of(model, provider), message.parts)
         self._changes.measured.append((key, visible, output - visible, deviation))
-        return True
 
     def clear(self) -> None:
         """Forget everything that was learned and recorded."""
