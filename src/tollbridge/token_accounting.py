@@ -146,8 +146,6 @@ class TokenAccounting:
         """Let the gateway count the input tokens of a request, and learn from the count.
 
         Args:
-            request: The request.
-            api_key: The key for the count request.
             body: The request as the caller wrote it, if the caller speaks the gateway's protocol.
 
         Returns:

@@ -193,8 +193,6 @@ class Catalog:
         A stale list is returned at once and fetched again in the background.
 
         Args:
-            source: The client of the gateway.
-            api_key: The key to fetch with.
             account: The account's name; `None` to keep the list in memory only.
             refresh: Fetch the list now, and wait for it.
             timeout: If the list is stale, wait this many seconds for the fetch first; `None`: without limit.

@@ -159,7 +159,6 @@ def select_reasoning(
     """Restore packed reasoning, and drop reasoning that the server must not get, and duplicates.
 
     Args:
-        messages: The messages as the editor returns them.
         learned: Whether the server accepts reasoning, and which reasoning it has refused.
         origin: The model and gateway that will receive the messages; `None` if unknown.
     """

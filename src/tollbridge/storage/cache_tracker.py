@@ -64,7 +64,6 @@ class CacheTracker:
         Args:
             read_request: Returns the request as it was sent. It is called on the background thread.
             row: The record of the last attempt.
-            finished: The end of the answer.
             delay: Seconds that the report may wait, to be made together with others.
 
         Returns:

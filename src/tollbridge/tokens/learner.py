@@ -251,7 +251,6 @@ class TextWeights:
     """The learned text weights of a family.
 
     Attributes:
-        prior: What is known of the weights without reports.
         noise_factor: How much more variance the reports had than the prior's noise explains.
         weights: One for every feature.
     """

@@ -319,7 +319,6 @@ class SentPrompt(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         started: When it was sent, in seconds since the epoch.
         provider: The provider that answered, if the gateway says which.
-        usage: The reported tokens of the prompt.
     """
 
     turn: str

@@ -34,10 +34,8 @@ class LedgerChanges(msgspec.Struct):
 
     Attributes:
         version: The version of the weights that `learned` was computed from.
-        measured: Measured messages and tool sets.
         learned: Weights by name.
         toolsets: Features of tool sets by name.
-        outcomes: Estimates that can be compared with reports.
     """
 
     version: int = 0
