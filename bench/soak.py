@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.storage.stored import read_rows
 
-from tollbridge.storage.rows import UsageRow
-from tollbridge.storage.store import Store
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.events import Usage
@@ -183,16 +182,8 @@ def _judge_memory(samples: list[tuple[int, float]]) -> bool:
     return growth <= limit
 
 
-async def _read_rows(database: Path) -> list[UsageRow]:
-    store = await Store.open(f"sqlite:///{database}")
-    try:
-        return await store.usage.since(0)
-    finally:
-        await store.aclose()
-
-
 async def _judge_usage(gateway: Gateway, database: Path) -> bool:
-    rows = await _read_rows(database)
+    rows = await asyncio.to_thread(read_rows, database)
     recorded = Counter(row.usage for row in rows if row.usage.known)
     reported = Counter(answer.usage for answer in gateway.counted if answer.usage)
     incomplete = sum(row.incomplete for row in rows)

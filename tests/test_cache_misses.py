@@ -393,8 +393,8 @@ async def test_reports_of_another_version_are_skipped(account: Account) -> None:
     async with Engine.open(Settings()) as engine:
         await Conversation(engine, account).send_many(1)
     with open_database(database_file()) as database:
-        database.execute("UPDATE cache_report SET report = '{}', missed = 1")
-        database.execute("UPDATE sent_prompt SET prompt = x'00'")
+        database.query("UPDATE cache_report SET report = '{}', missed = 1")
+        database.query("UPDATE sent_prompt SET prompt = x'00'")
     with open_store(database_file()) as store:
         assert (await store.prompts.report(), await store.prompts.misses()) == (None, [])
         assert store.prompts.find(Scope(account.base_url, account.name, "conversation-1")) == []

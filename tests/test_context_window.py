@@ -21,6 +21,7 @@ from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols import Backend, find_protocol
 from tollbridge.recorder.recording import read_recording
 from tollbridge.recorder.replay import replay_recording
+from tollbridge.storage.worker import WorkerThread
 from tollbridge.testing.refusals import CannedReply
 from tollbridge.testing.requests import PromptSettings
 from tollbridge.testing.server import Gateway
@@ -110,7 +111,7 @@ async def test_only_the_first_request_of_an_unknown_model_waits_for_the_count() 
             OpenResponsesClient(gateway.url) as client,
             OpenResponsesClient(f"http://127.0.0.1:{port}/v1") as counter,
         ):
-            accounting = TokenAccounting(estimator, counter)
+            accounting = TokenAccounting(estimator, WorkerThread("background"), counter)
             assert not estimator.is_calibrated(MODEL)
             result = await Runner(client, tokens=accounting).run(request, list)
             assert result.preflight is not None

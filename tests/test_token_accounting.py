@@ -15,6 +15,7 @@ from tests.storage.stored import create_database, open_estimator
 from tests.turns import Runner
 from tollbridge.clients.protocols import ChatCompletionsClient, OpenResponsesClient
 from tollbridge.estimator import NEAR, HybridTokenEstimator
+from tollbridge.storage.worker import WorkerThread
 from tollbridge.testing.server import Gateway
 from tollbridge.token_accounting import TokenAccounting
 from tollbridge.transport.retry import RetryPolicy
@@ -30,7 +31,7 @@ def request(*messages: Message) -> ChatRequest:
 
 
 async def test_a_prompt_that_was_answered_is_known_exactly() -> None:
-    toll = TokenAccounting(HybridTokenEstimator())
+    toll = TokenAccounting(HybridTokenEstimator(), WorkerThread("background"))
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         turn = await Runner(client, tokens=toll).run(request(QUESTION), lambda parts: None)
     assert turn.preflight is not None
@@ -41,7 +42,7 @@ async def test_a_prompt_that_was_answered_is_known_exactly() -> None:
 
 
 async def test_the_next_turn_builds_on_what_the_last_one_came_to() -> None:
-    toll, parts = TokenAccounting(HybridTokenEstimator()), list[Part]()
+    toll, parts = TokenAccounting(HybridTokenEstimator(), WorkerThread("background")), list[Part]()
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         runner = Runner(client, tokens=toll)
         await runner.run(request(QUESTION), parts.extend)
@@ -52,7 +53,7 @@ async def test_the_next_turn_builds_on_what_the_last_one_came_to() -> None:
 
 
 async def test_a_refusal_with_its_numbers_is_the_truth_from_then_on() -> None:
-    toll = TokenAccounting(HybridTokenEstimator())
+    toll = TokenAccounting(HybridTokenEstimator(), WorkerThread("background"))
     async with Gateway(scenario="context-too-long") as gateway, OpenResponsesClient(gateway.url) as client:
         with pytest.raises(ContextTooLong) as refusal:
             await Runner(client, tokens=toll).run(request(QUESTION), lambda parts: None)
@@ -63,7 +64,7 @@ async def test_a_refusal_with_its_numbers_is_the_truth_from_then_on() -> None:
 async def test_a_prompt_near_its_window_is_warned_of_and_sent_all_the_same(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    toll, parts = TokenAccounting(HybridTokenEstimator()), list[Part]()
+    toll, parts = TokenAccounting(HybridTokenEstimator(), WorkerThread("background")), list[Part]()
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         with caplog.at_level(logging.WARNING):
             await Runner(client, tokens=toll).run(request(QUESTION), parts.extend, window=100)
@@ -93,7 +94,11 @@ class CuttingServer:
 async def test_a_prompt_that_the_server_cuts_is_noticed_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    app, toll, messages = web.Application(), TokenAccounting(HybridTokenEstimator()), [QUESTION]
+    app, toll, messages = (
+        web.Application(),
+        TokenAccounting(HybridTokenEstimator(), WorkerThread("background")),
+        [QUESTION],
+    )
     app.router.add_post("/v1/chat/completions", CuttingServer(1_000).answer)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -117,7 +122,7 @@ async def test_a_prompt_that_the_server_cuts_is_noticed_and_logged(
 async def test_the_gateway_is_asked_for_a_new_conversation_in_the_background() -> None:
     estimator = HybridTokenEstimator()
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        toll = TokenAccounting(estimator, client)
+        toll = TokenAccounting(estimator, WorkerThread("background"), client)
         await toll.measure(request(QUESTION), None)
         await gateway.wait_for_request()
         await asyncio.gather(*toll._count_requests)
@@ -134,7 +139,7 @@ async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str
         Gateway(scenario=scenario) as gateway,
         OpenResponsesClient(gateway.url, retries=once) as client,
     ):
-        toll = TokenAccounting(HybridTokenEstimator(), client)
+        toll = TokenAccounting(HybridTokenEstimator(), WorkerThread("background"), client)
         for _ in range(3):
             await toll.measure(request(QUESTION), None)
             await asyncio.gather(*toll._count_requests)
@@ -143,7 +148,7 @@ async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str
 
 
 async def test_accuracy_compares_the_estimate_from_before_the_request_and_not_a_later_count() -> None:
-    toll = TokenAccounting(HybridTokenEstimator())
+    toll = TokenAccounting(HybridTokenEstimator(), WorkerThread("background"))
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         chat_request = request(QUESTION)
         before = await toll.measure(chat_request, None)
@@ -161,7 +166,7 @@ async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Pa
     """Another process holds the file until the turn has ended, and a while longer."""
     with open_estimator(tmp_path / "store.db") as estimator:
         create_database(tmp_path / "store.db")
-        toll = TokenAccounting(estimator, short_lived=True)
+        toll = TokenAccounting(estimator, WorkerThread("background"), short_lived=True)
         async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
             with locked(tmp_path / "store.db"):
                 turn = await Runner(client, tokens=toll).run(request(QUESTION), lambda parts: None)
@@ -181,7 +186,7 @@ async def test_the_only_turn_of_a_program_is_not_learned_from_if_the_model_is_we
     chat_requests = [request(Message(Role.USER, f"Question {number}")) for number in range(known + turns)]
     for each in chat_requests[:known]:
         assert estimator.calibrate_request(each, Usage(estimator.estimate_request(each).tokens, 1))
-    accounting = TokenAccounting(estimator, short_lived=True)
+    accounting = TokenAccounting(estimator, WorkerThread("background"), short_lived=True)
     for each in chat_requests[known:]:
         await accounting.learn(each, Usage(estimator.estimate_request(each).tokens, 1), ())
     await accounting.aclose(within=30)
@@ -195,7 +200,7 @@ async def test_the_only_turn_of_a_program_is_not_learned_from_if_the_model_is_we
 async def test_before_a_turn_only_long_prompts_are_estimated(
     text: str, window: int | None, verdict: str | None
 ) -> None:
-    toll = TokenAccounting(HybridTokenEstimator(), short_lived=True)
+    toll = TokenAccounting(HybridTokenEstimator(), WorkerThread("background"), short_lived=True)
     preflight = await toll.measure(request(Message(Role.USER, text)), window)
     assert (preflight.verdict if preflight else None) == verdict
     await toll.aclose()
@@ -207,9 +212,9 @@ async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
         truth = await client.input_tokens(chat_request)
         wide, narrow = int(truth / NEAR) + 1, int(truth / NEAR)
         turns = [
-            await Runner(client, tokens=TokenAccounting(HybridTokenEstimator())).run(
-                chat_request, list, window=window
-            )
+            await Runner(
+                client, tokens=TokenAccounting(HybridTokenEstimator(), WorkerThread("background"))
+            ).run(chat_request, list, window=window)
             for window in (wide, narrow)
         ]
     assert all(turn.preflight and turn.preflight.warning for turn in turns)
@@ -219,7 +224,7 @@ async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
 
 @pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 5, 5)])
 async def test_where_the_gateway_counted_nothing_the_estimate_warns(usage: Usage | None) -> None:
-    toll = TokenAccounting(HybridTokenEstimator())
+    toll = TokenAccounting(HybridTokenEstimator(), WorkerThread("background"))
     preflight = await toll.measure(request(QUESTION), 100)
     assert preflight is not None
     assert preflight.warning is not None

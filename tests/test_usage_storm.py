@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.stored import open_store, stored_rows
 from tollbridge.storage.rows import UsageRow
-from tollbridge.storage.store import Store
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.events import Usage
@@ -112,11 +112,9 @@ async def run_worker(name: str, kind: str, url: str, folder: Path) -> None:
 
 
 async def read_rows(folder: Path) -> list[UsageRow]:
-    store = await Store.open(f"sqlite:///{folder / 'tollbridge.db'}")
-    await store.usage.sums((), 0, 0)  # marks the rows of the killed processes
-    rows = await store.usage.since(0)
-    await store.aclose()
-    return rows
+    with open_store(folder / "tollbridge.db") as store:
+        await store.usage.sums((), 0, 0)  # marks the rows of the killed processes
+        return stored_rows(store)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit of the file size")

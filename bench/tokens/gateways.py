@@ -200,8 +200,9 @@ def run(make: type[Gateway], ledger: Callable[[], Ledger]) -> tuple[list[float],
             answer = gateway.answer(step, previous.get(step.conversation, 0) if appended else 0)
             if step.conversation >= WARM:
                 errors.append((estimate.tokens - answer.actual) / answer.actual)
-            if learner.record(request, answer.usage, estimate=estimate, provider=answer.provider):
-                learner.record_answer(MODEL, step.answer, answer.usage, answer.provider)
+            learner.record(
+                request, answer.usage, estimate=estimate, provider=answer.provider, answer=step.answer
+            )
             previous[step.conversation] = answer.actual
         cut += sum(summary.refused.get("cut by the server", 0) for summary in learner.accuracy())
     return errors, cut

@@ -128,8 +128,7 @@ class LedgerScheme:
         return actual - self._ledger.predict(request).tokens
 
     def learn(self, step: Step, usage: Usage, estimate: float) -> None:  # noqa: ARG002
-        self._ledger.record(step.request, usage)
-        self._ledger.record_answer(step.request.model, step.answer, usage)
+        self._ledger.record(step.request, usage, answer=step.answer)
 
 
 class UntaughtLedger(LedgerScheme):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bench.tokens.corpus import DATASETS, DECLARATIONS, EXAMPLES, TRAINING, corpus
 from bench.tokens.references import FOLDER, REFERENCES, reference
-from tollbridge.tokens.features import CATEGORIES, SIZE, TABLE_PATH, TokenTable, categorize_all
+from tollbridge.tokens.features import CATEGORIES, SIZE, TABLE_PATH, TokenTable, categorize
 from tollbridge.tokens.tokenizers import tokenizer
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -152,6 +152,10 @@ def imaginary_counts(name: str) -> Floats:
 # --- Clusters ---
 
 
+# Stands for a gap in the vocabulary, which counts as mixed letters.
+_GAP = b"aB"
+
+
 @cache
 def frequencies() -> Floats:
     totals = np.zeros(len(vocabulary()))
@@ -166,7 +170,7 @@ def find_clusters(members: Sequence[str]) -> tuple[Integers, Integers]:
     Returns:
         The cluster of every token, and the category of every cluster.
     """
-    categories = np.frombuffer(categorize_all(vocabulary()), np.uint8)
+    categories = np.frombuffer(bytes(categorize(token or _GAP) for token in vocabulary()), np.uint8)
     counts = [*map(single_counts, members), *map(imaginary_counts, IMAGINARY)]
     points = np.log1p(np.stack(counts, 1))
     importance = np.sqrt(frequencies() + 0.2)

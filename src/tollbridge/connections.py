@@ -31,19 +31,19 @@ class ConnectionPool:
 
     Args:
         open_client: Opens a client for an account without its key.
+        worker: The thread that learns from the usage of turns.
         client: Use this client for all accounts. It is not closed.
         short_lived: For programs that run a few turns and exit: see `TokenAccounting`.
-        worker: The thread that learns from the usage of turns.
     """
 
     def __init__(
         self,
         open_client: Callable[[Account], GatewayClient],
         estimator: Callable[[], HybridTokenEstimator],
+        worker: WorkerThread,
         *,
         client: GatewayClient | None = None,
         short_lived: bool = False,
-        worker: WorkerThread | None = None,
     ) -> None:
         self._worker = worker
         self._open_client = open_client
@@ -109,7 +109,7 @@ class ConnectionPool:
         if not client.protocol.reports_model:
             return None
         counter = None if client.protocol.counter is None or self._short_lived else client
-        return TokenAccounting(self._estimator(), counter, short_lived=self._short_lived, worker=self._worker)
+        return TokenAccounting(self._estimator(), self._worker, counter, short_lived=self._short_lived)
 
 
 def open_client(

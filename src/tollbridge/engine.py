@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -122,18 +122,13 @@ class Engine:
         self.compat = compat or CompatMemory(self._find_quirks, store.lessons if store else None)
         self._estimator = estimator
         self._usage = usage
-        self._reports: UsageReports | None = None
         self._cache_tracker: CacheTracker | None = None
         self._warned_budgets: set[tuple[str, float]] = set()  # whose warning was logged: name and start
         self._worker = WorkerThread("background")  # learns from usage, and explains cache misses
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
         self._connections = ConnectionPool(
-            self.open_client,
-            lambda: self.estimator,
-            client=client,
-            short_lived=short_lived,
-            worker=self._worker,
+            self.open_client, lambda: self.estimator, self._worker, client=client, short_lived=short_lived
         )
         self._reported: set[str] = set()
         self._token_refresher = TokenRefresher()
@@ -479,7 +474,7 @@ class Engine:
         Raises:
             StoreUnusable: The database cannot be read.
         """
-        report = await self._open_reports().read(days)
+        report = await self._reports.read(days)
         budgets = [BudgetState.of(status) for status in await self.budgets()]
         return report.with_budgets(budgets) if budgets else report
 
@@ -489,13 +484,11 @@ class Engine:
         Raises:
             StoreUnusable: The database cannot be read.
         """
-        return await self._open_reports().spending(conversation)
+        return await self._reports.spending(conversation)
 
-    def _open_reports(self) -> UsageReports:
-        if self._reports is None:
-            folder = catalog_folder()
-            self._reports = UsageReports(self._store, lambda: CachedPrices(folder), self.estimator.accuracy)
-        return self._reports
+    @cached_property
+    def _reports(self) -> UsageReports:
+        return UsageReports(self._store, partial(CachedPrices, catalog_folder()), self.estimator.accuracy)
 
     async def credits(self, account: Account | str | None = None) -> Credits:
         """Return the balance of an account at a gateway that sells credits.

@@ -156,7 +156,7 @@ class HybridTokenEstimator:
 
     def estimate_message(self, model: str, message: Message) -> int:
         """Count the tokens of a message's content, without the overhead per message, which hosts add."""
-        self._ledger.prepare_message(model, message)
+        self._ledger.prepare_messages(model, [message])
         return self._read(lambda ledger: ledger.message_tokens(model, message))
 
     def estimate_conversation(
@@ -167,8 +167,7 @@ class HybridTokenEstimator:
 
     def estimate_request(self, request: ChatRequest) -> EstimationResult:
         """Predict the input tokens a gateway will report for this request."""
-        for message in request.messages:
-            self._ledger.prepare_message(request.model, message)
+        self._ledger.prepare_messages(request.model, request.messages)
         return self._read(lambda ledger: ledger.estimate(request))
 
     def preflight(self, request: ChatRequest, window: int | None) -> Preflight:

@@ -41,28 +41,20 @@ class StreamClient(TypingProtocol):
     ) -> AsyncGenerator[list[Event]]: ...
 
 
-class ForwardedBody:
+class ForwardedBody(msgspec.Struct, dict=True):  # `dict` is where the cached property is kept
     """The body of a request that passes unchanged to a gateway of the caller's own protocol.
 
-    Args:
+    Attributes:
         path: The path of the endpoint, after the base URL.
         headers: Headers of the caller that the gateway should receive.
         decode: Returns the request that the body contains. Without it, nothing is learned from the request.
     """
 
-    def __init__(
-        self,
-        model: str,
-        path: str,
-        data: bytes,
-        headers: Mapping[str, str] | None = None,
-        decode: Callable[[], ChatRequest] | None = None,
-    ) -> None:
-        self.model = model
-        self.path = path
-        self.data = data
-        self.headers = headers
-        self.decode = decode
+    model: str
+    path: str
+    data: bytes
+    headers: Mapping[str, str] | None = None
+    decode: Callable[[], ChatRequest] | None = None
 
     @cached_property
     def request(self) -> ChatRequest:

@@ -58,16 +58,16 @@ class TokenAccounting:
         short_lived: For programs that run a few turns and exit: prompts that certainly fit are not
             estimated, because loading a vocabulary takes time, no turn waits for learning, and the first
             turn is learned from when there is a second one, or if the model is still new.
-        worker: The background thread; by default one of its own.
+        worker: The background thread.
     """
 
     def __init__(
         self,
         estimator: HybridTokenEstimator,
+        worker: WorkerThread,
         counter: CountClient | None = None,
         *,
         short_lived: bool = False,
-        worker: WorkerThread | None = None,
     ) -> None:
         self.estimator = estimator
         self._counter = counter
@@ -75,8 +75,7 @@ class TokenAccounting:
         self._count_requests: set[asyncio.Task[int | None]] = set()
         # The limits in context-length errors, by model and the options that can change its window.
         self._refused_limits: dict[tuple[str, str], int] = {}
-        self._has_own_worker = worker is None
-        self._worker = worker or WorkerThread("token-accounting")
+        self._worker = worker
         self._waiting: deque[Pending[float]] = deque()  # with the seconds that each took
         self._budget, self._budget_time = LEARNING_BUDGET, time.monotonic()
         # Whether an estimate, or a count of the gateway, was requested.
@@ -147,8 +146,6 @@ class TokenAccounting:
         """Let the gateway count the input tokens of a request, and learn from the count.
 
         Args:
-            request: The request.
-            api_key: The key for the count request.
             body: The request as the caller wrote it, if the caller speaks the gateway's protocol.
 
         Returns:
@@ -231,8 +228,6 @@ class TokenAccounting:
             task.cancel()
         await asyncio.gather(*self._count_requests, return_exceptions=True)
         await wait_for_write(self._worker.submit(lambda: None), within)  # the last task in the queue
-        if self._has_own_worker:
-            self._worker.close(0)
 
     async def _submit(self, learn: Callable[[], object]) -> None:
         """Run on the background thread. A database held by another process delays the turn only briefly."""

@@ -184,7 +184,7 @@ async def test_a_lesson_that_is_not_valid_in_this_version_has_no_effect(change: 
     with open_store(path) as store:
         accept(CompatMemory(store=store.lessons), ask(), system, omits("metadata"))
     with open_database(path) as database:
-        database.execute(f"UPDATE lesson SET {change} WHERE feature = 'system'")
+        database.query(f"UPDATE lesson SET {change} WHERE feature = 'system'")
     with open_store(path) as store:
         memory = CompatMemory(store=store.lessons)
         await memory.refresh(5)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.storage._sqlite_file import Database
 from tollbridge.storage.budgets import Budget, BudgetStatus
 from tollbridge.storage.limits import LIMITS, Limits
-from tollbridge.storage.rows import USAGE_COLUMNS, StoredReport, UsageRow, decode_reports, decode_row
+from tollbridge.storage.rows import COST_UNIT, USAGE_COLUMNS, StoredReport, UsageRow, decode_reports
 from tollbridge.storage.sqlite import SqliteStore
+from tollbridge.types.events import Usage
+from tollbridge.types.models import Prices
+
+_SELECT_USAGE = f"SELECT {', '.join(USAGE_COLUMNS)} FROM usage ORDER BY started, id"
 
 
 @contextmanager
@@ -43,13 +49,28 @@ def open_store(path: Path, limits: Limits = LIMITS) -> Iterator[SqliteStore]:
 def read_rows(path: Path) -> list[UsageRow]:
     """Return the attempts in the order of their start."""
     with open_database(path) as database:
-        rows = database.query(f"SELECT {', '.join(USAGE_COLUMNS)} FROM usage ORDER BY started, id")
-    return [decode_row(row) for row in rows]
+        return [decode_row(row) for row in database.query(_SELECT_USAGE)]
+
+
+def stored_rows(store: SqliteStore) -> list[UsageRow]:
+    """Return the attempts in an open store, in the order of their start."""
+    return [decode_row(row) for row in store._access.query(_SELECT_USAGE)]
+
+
+def decode_row(values: Sequence[Any]) -> UsageRow:
+    """Return a row from the values of `USAGE_COLUMNS`."""
+    fields = dict(zip(USAGE_COLUMNS, values, strict=True))
+    fields["usage"] = Usage(*(fields.pop(name) for name in Usage.__struct_fields__))
+    fields["incomplete"] = bool(fields["incomplete"])
+    fields["prices"] = msgspec.json.decode(fields["prices"], type=Prices) if fields["prices"] else None
+    for name in ("cost", "billed"):
+        fields[name] = None if fields[name] is None else fields[name] * COST_UNIT
+    return UsageRow(**fields)
 
 
 def write_rows(path: Path, *rows: UsageRow) -> None:
     with open_store(path) as store:
-        store.usage._write(rows)
+        store._access.worker.run(lambda: store.usage._write(rows))
 
 
 def read_reports(path: Path) -> list[StoredReport]:

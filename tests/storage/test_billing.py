@@ -208,7 +208,7 @@ async def test_asking_ends_after_the_last_delay_and_is_limited() -> None:
     row = UsageRow(key="k", started=0.0, model=MODEL, outcome="failed", generation_id=GENERATION)
     for _ in range(PENDING_LIMIT + 5):
         lookup.submit(row, fetch)
-    await lookup.wait()
+    await asyncio.gather(*lookup._tasks)
     assert requests == 2 * PENDING_LIMIT
     assert not tracker.records
 
@@ -223,7 +223,7 @@ async def test_a_gateway_that_refuses_is_asked_once() -> None:
 
     lookup = BillLookup(UsageTracker(), delays=(0.0, 0.0, 0.0))
     lookup.submit(UsageRow(started=0.0, model=MODEL, outcome="failed", generation_id="g"), fetch)
-    await lookup.wait()
+    await asyncio.gather(*lookup._tasks)
     assert requests == 1
 
 

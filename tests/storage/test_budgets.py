@@ -6,10 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -229,16 +230,15 @@ def test_no_other_process_can_reserve_between_the_check_and_the_reservation(
 ) -> None:
     other = Budgets(path)
     writer = table.store._access.writer
-    transaction = writer.transaction
+    write = writer.write
 
-    @contextmanager
-    def transaction_before_another() -> Iterator[None]:
-        with transaction():
-            yield
+    def write_before_another(*arguments: Any) -> object:
+        result = write(*arguments)
         with suppress(BudgetExceeded):  # takes the whole budget, if that is possible now
             other.reserve(row("b"), CostEstimate(prompt=DAY.limit), [DAY])
+        return result
 
-    monkeypatch.setattr(writer, "transaction", transaction_before_another)
+    monkeypatch.setattr(writer, "write", write_before_another)
     table.reserve(row("a"), ESTIMATE, [DAY])
     assert figures(other) == (0, Decimal("0.2"))
     other.store.close()

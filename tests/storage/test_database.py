@@ -15,8 +15,10 @@ from tollbridge.storage._sqlite_schema import VERSION
 from tollbridge.storage.store import StoreBusy, StoreUnusable
 
 
-def put(database: Database, name: str) -> None:
-    database.execute("INSERT INTO learned (name, data) VALUES (?, ?)", (name, b""))
+def put(database: Database, *names: str, timeout: float | None = None) -> None:
+    rows = [(name, b"") for name in names]
+    statement = "INSERT INTO learned (name, data) VALUES (?, ?)"
+    database.write(lambda connection: connection.executemany(statement, rows), timeout)
 
 
 def names(database: Database) -> list[str]:
@@ -46,15 +48,13 @@ def test_the_file_and_its_directories_are_created(tmp_path: Path) -> None:
 def test_a_transaction_is_committed_completely_or_not_at_all(tmp_path: Path) -> None:
     database = Database(tmp_path / "store.db")
 
-    def fail_halfway() -> None:
-        with database.transaction():
-            put(database, "lost")
-            raise KeyError
+    def fail_halfway(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO learned (name, data) VALUES ('lost', x'')")
+        raise KeyError
 
     with pytest.raises(KeyError):
-        fail_halfway()
-    with database.transaction():
-        put(database, "kept")
+        database.write(fail_halfway)
+    put(database, "kept")
     assert names(database) == ["kept"]
     database.close()
 
@@ -106,12 +106,7 @@ def test_a_transaction_on_a_corrupt_file_is_repeated(tmp_path: Path) -> None:
     corrupt(tmp_path / "store.db")
     database = Database(tmp_path / "store.db")
 
-    def write() -> None:
-        with database.transaction():
-            put(database, "one")
-            put(database, "two")
-
-    database.retry_while_busy(write)
+    put(database, "one", "two")
     assert names(database) == ["one", "two"]
     database.close()
 
@@ -184,7 +179,7 @@ def test_after_a_timeout_later_writes_do_not_wait_until_one_succeeds(tmp_path: P
 
     def write() -> None:
         tries.append(time.monotonic())
-        put(database, f"try {len(tries)}")
+        put(database, f"try {len(tries)}", timeout=0)
 
     with locked(path):
         with pytest.raises(StoreBusy):
@@ -213,7 +208,7 @@ def test_all_waiting_can_be_limited(tmp_path: Path) -> None:
     database = Database(path, timeout=1000)
     database.limit_waiting(0.1)
     with locked(path), pytest.raises(StoreBusy):
-        database.retry_while_busy(lambda: put(database, "late"))
+        put(database, "late")
     database.close()
 
 
@@ -222,7 +217,7 @@ def test_a_locked_new_file_is_opened_when_the_lock_is_released(tmp_path: Path) -
     with locked(path, "EXCLUSIVE"):
         database = Database(path)
         with pytest.raises(StoreBusy):
-            put(database, "too early")
+            put(database, "too early", timeout=0)
     put(database, "in time")
     assert names(database) == ["in time"]
     database.close()

@@ -277,7 +277,7 @@ async def test_a_database_without_its_table_does_not_fail_a_turn(
     async with Gateway() as gateway:
         await ask(gateway, tracker)
         with open_database(path) as other:
-            other.execute("DROP TABLE usage")
+            other.query("DROP TABLE usage")
         await ask(gateway, tracker)
         await ask(gateway, tracker)
     assert (tracker.requests(), len(store.usage.spool)) == (3, 2)

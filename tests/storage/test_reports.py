@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,17 +17,18 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from tests.storage.stored import open_store, write_rows
+from tests.storage.stored import open_store, stored_rows, write_rows
 from tollbridge.storage._sqlite_sums import sum_usage
 from tollbridge.storage.reports import (
     CONVERSATION_LIMIT,
+    Dimension,
     UsageGroup,
     UsageReports,
     UsageTotals,
     add_up,
     start_of_day,
 )
-from tollbridge.storage.rows import USAGE_COLUMNS, Outcome, UsageRow, decode_row
+from tollbridge.storage.rows import Outcome, UsageRow
 from tollbridge.storage.sqlite import SqliteStore
 from tollbridge.types.events import Usage
 from tollbridge.types.models import Prices
@@ -200,7 +202,7 @@ async def test_sums_equal_those_of_the_rows(store: SqliteStore, seed: int) -> No
             for _ in range(300)
         ),
     )
-    rows = await store.usage.since(0)
+    rows = stored_rows(store)
     by: dict[Any, Any] = {
         "day": lambda row: time.strftime("%Y-%m-%d", time.localtime(row.started)),
         "month": lambda row: time.strftime("%Y-%m", time.localtime(row.started)),
@@ -339,13 +341,16 @@ async def test_a_report_takes_less_time_than_reading_its_rows(
         return time.thread_time() - start
 
     def read_rows() -> None:
-        rows = store._access.reader.query(f"SELECT {', '.join(USAGE_COLUMNS)} FROM usage")
-        assert len([decode_row(row) for row in rows]) == 20_000
+        assert len(stored_rows(store)) == 20_000
 
     def read_sums() -> None:
         reader, period = store._access.reader, (now - 100 * DAY, now + DAY)
-        sum_usage(reader, ("day", "model"), *period, find_prices, None, None)
-        sum_usage(reader, ("conversation",), *period, find_prices, None, CONVERSATION_LIMIT)
+        days: tuple[Dimension, ...] = ("day", "model")
+        conversations: tuple[Dimension, ...] = ("conversation",)
+        reader.read(lambda data: sum_usage(data, days, *period, find_prices, None, None))
+        reader.read(
+            lambda data: sum_usage(data, conversations, *period, find_prices, None, CONVERSATION_LIMIT)
+        )
 
     plain = min(measure(read_rows) for _ in range(3))
     assert min(measure(read_sums) for _ in range(3)) < plain
@@ -369,11 +374,13 @@ async def test_a_report_is_read_again_only_after_somebody_wrote(
 
 async def test_queries_in_a_snapshot_do_not_see_later_writes(store: SqliteStore, tmp_path: Path) -> None:
     put(store, row())
-    reader = store._access.reader
-    with reader.snapshot():
-        assert reader.query("SELECT count(*) FROM usage") == [(1,)]
+
+    def read(connection: sqlite3.Connection) -> list[list[tuple[int]]]:
+        before = connection.execute("SELECT count(*) FROM usage").fetchall()
         write_rows(tmp_path / "store.db", row())
-        assert reader.query("SELECT count(*) FROM usage") == [(1,)]
+        return [before, connection.execute("SELECT count(*) FROM usage").fetchall()]
+
+    assert await store._access.read(read) == [[(1,)], [(1,)]]
     assert [group.requests for group in await sums(store)] == [2]
 
 

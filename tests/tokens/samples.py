@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tollbridge.tokens.features import TokenTable
+from tollbridge.tokens.features import ClusterWeights, TokenTable
+from tollbridge.tokens.ledger import Ledger
 from tollbridge.tokens.prompts import compact_json, read_message
 from tollbridge.tokens.tokenizers import Family, TextFeatures
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, Tool, ToolResultPart
@@ -62,3 +63,8 @@ def hidden_count(request: ChatRequest) -> int:
     if request.tools:
         total += 70 + sum(hidden_text(compact_json(tool)) for tool in request.tools)
     return total
+
+
+def text_tokens(ledger: Ledger, model: str, text: str) -> int:
+    """Count the tokens of a text, as a ledger has learned to count it."""
+    return round(ClusterWeights(ledger.text_weights(model)).total(ledger.prepare_text(model, text)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from math import sqrt
 
 import pytest
@@ -30,12 +31,20 @@ def weights(model: str = "hidden/model") -> Weights:
     return Weights(TextWeights(text_prior(family, table)), extra_prior(family.overheads))
 
 
-def teach(learned: Weights, text: Text, tokens: float, extra: Text | None = None) -> float:
+def amounts(features: Mapping[Extra, float]) -> list[float]:
+    return [features.get(feature, 0.0) for feature in Extra]
+
+
+NO_EXTRA = amounts({})
+TWO_MESSAGES = amounts({Extra.MESSAGES: 2.0})
+
+
+def teach(learned: Weights, text: Text, tokens: float, extra: list[float] = NO_EXTRA) -> float:
     """Learn that a text has this many tokens, and return the error in stated standard deviations."""
-    predicted = learned.text.predict(text) + learned.extra.predict(extra or [])
+    predicted = learned.text.predict(text) + learned.extra.predict(extra)
     noise = learned.text.noise(text, predicted, sum(count for _, count in text) ** 2)
-    deviation = sqrt(learned.variance(text, extra or []) + noise + 4)
-    learned.learn(text, extra or [], tokens - predicted, noise + 4, noise)
+    deviation = sqrt(learned.variance(text, extra) + noise + 4)
+    learned.learn(text, extra, tokens - predicted, noise + 4, noise)
     return (tokens - predicted) / deviation
 
 
@@ -112,11 +121,10 @@ def test_the_error_scale_corrects_a_variance_that_the_text_does_not_explain(devi
     """The stated noise has a standard deviation of 10, whatever the reports are."""
     learned, rng, errors = weights(), random.Random(5), []
     for _ in range(400):
-        extra = [(Extra.MESSAGES, 2.0)]
         difference = rng.gauss(0.0, deviation)
-        variance = learned.error_scale * (learned.variance([], extra) + 100)
+        variance = learned.error_scale * (learned.variance([], TWO_MESSAGES) + 100)
         errors.append(difference / sqrt(variance))
-        learned.learn([], extra, difference, 100.0)
+        learned.learn([], TWO_MESSAGES, difference, 100.0)
     late = errors[150:]
     assert 0.8 <= sqrt(sum(error**2 for error in late) / len(late)) <= 1.2
 
@@ -124,9 +132,9 @@ def test_the_error_scale_corrects_a_variance_that_the_text_does_not_explain(devi
 def test_one_wrong_report_changes_the_error_scale_by_less_than_a_factor_of_two() -> None:
     learned, rng = weights(), random.Random(6)
     for _ in range(100):
-        learned.learn([], [(Extra.MESSAGES, 2.0)], rng.gauss(0.0, 10.0), 100.0)
+        learned.learn([], TWO_MESSAGES, rng.gauss(0.0, 10.0), 100.0)
     before = learned.error_scale
-    learned.learn([], [(Extra.MESSAGES, 2.0)], 1_000_000.0, 100.0)
+    learned.learn([], TWO_MESSAGES, 1_000_000.0, 100.0)
     assert before < learned.error_scale < 2 * before
 
 
@@ -148,7 +156,7 @@ def test_a_bundled_vocabulary_is_exact_until_reports_contradict_it() -> None:
 
 def test_weights_are_packed_without_loss() -> None:
     learned, rng = weights(), random.Random(4)
-    teach(learned, random_text(rng), 500, [(Extra.BASE, 1.0)])
+    teach(learned, random_text(rng), 500, amounts({Extra.BASE: 1.0}))
     text = TextWeights.unpack(learned.text.pack(), learned.text.prior)
     assert text is not None
     assert text.weights == learned.text.weights
@@ -170,7 +178,8 @@ def test_data_of_the_wrong_length_is_not_unpacked() -> None:
 
 def test_the_prior_has_the_documented_overheads() -> None:
     documented = extra_prior(Overheads(base=6, message=3, tools_scale=1.1, tools_present=400, tool=10))
-    assert documented.predict([(Extra.BASE, 1), (Extra.MESSAGES, 10), (Extra.TOOLS_PRESENT, 1)]) == 436
+    request = amounts({Extra.BASE: 1, Extra.MESSAGES: 10, Extra.TOOLS_PRESENT: 1})
+    assert documented.predict(request) == 436
 
 
 def test_a_family_starts_from_the_weights_of_the_tokenizer_it_resembles() -> None:

@@ -17,16 +17,19 @@ from tests.tokens.samples import (
     request,
     result,
     system,
+    text_tokens,
     unfamiliar_table,
     user,
 )
 from tollbridge.tokens.ledger import Ledger
+from tollbridge.tokens.prompts import answer_fingerprint
 from tollbridge.tokens.records import MemoryStore
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
+    Part,
     TextPart,
     ThinkingPart,
     Tool,
@@ -171,27 +174,35 @@ def test_measurements_are_not_shared_between_models() -> None:
 
 def test_an_answer_in_the_history_has_its_reported_output_tokens() -> None:
     ledger = Ledger()
-    truth = record(ledger, request(START))
+    truth = hidden_count(request(START))
     text = "Ich weiß nicht, was soll es bedeuten, daß ich so traurig bin. " * 40
-    assert ledger.record_answer(MODEL, [TextPart(text)], Usage(truth, hidden_text(text)))
+    assert ledger.record(request(START), Usage(truth, hidden_text(text)), answer=[TextPart(text)])
     longer = request([*START, assistant(text)])
     assert ledger.estimate(longer).tokens == pytest.approx(truth + hidden_text(text), abs=10)
     assert ledger.message_tokens(MODEL, assistant(text)) == hidden_text(text)
 
 
 def test_implausible_output_tokens_are_rejected() -> None:
-    assert not Ledger().record_answer(MODEL, [TextPart("Hi")], Usage(100, 90_000, reasoning_tokens=0))
-    assert not Ledger().record_answer(MODEL, [TextPart(PROSE * 90)], Usage(100, 1))
-    assert not Ledger().record_answer(MODEL, [TextPart(PROSE)], Usage(100, None))
-    assert not Ledger().record_answer(MODEL, [], Usage(100, 10))
+    truth = hidden_count(request(START))
+
+    def is_measured(answer: Sequence[Part], usage: Usage) -> bool:
+        store = MemoryStore()
+        assert Ledger(store).record(request(START), usage, answer=answer)
+        return bool(store.measured([answer_fingerprint(MODEL, answer)]))
+
+    assert is_measured([TextPart(PROSE)], Usage(truth, hidden_text(PROSE)))
+    assert not is_measured([TextPart("Hi")], Usage(truth, 90_000, reasoning_tokens=0))
+    assert not is_measured([TextPart(PROSE * 90)], Usage(truth, 1))
+    assert not is_measured([TextPart(PROSE)], Usage(truth, None))
+    assert not is_measured([], Usage(truth, 10))
 
 
 def test_reasoning_counts_in_a_tool_loop_and_not_after_the_next_user_message() -> None:
     ledger = Ledger()
-    first = record(ledger, request(START))
+    first = hidden_count(request(START))
     call = ToolCallPart("call_1", "read_file", {"path": "a.py"})
     answer = (ThinkingPart("", metadata={"signature": "sealed"}), call)
-    ledger.record_answer(MODEL, answer, Usage(first, 30 + 2000, reasoning_tokens=2000))
+    assert ledger.record(request(START), Usage(first, 30 + 2000, reasoning_tokens=2000), answer=answer)
     loop = [*START, assistant(*answer), result("call_1", PROSE)]
     truth = first + 2000 + 60
     assert ledger.estimate(request(loop)).tokens == pytest.approx(truth, rel=0.06)
@@ -205,7 +216,8 @@ def test_unreported_reasoning_is_inferred_from_the_output_tokens() -> None:
     ledger = Ledger()
     call = ToolCallPart("call_1", "read_file", {"path": "a.py"})
     answer = (ThinkingPart("", metadata={"signature": "sealed"}), TextPart(PROSE), call)
-    assert ledger.record_answer(MODEL, answer, Usage(100, 5000))
+    truth = hidden_count(request(START))
+    assert ledger.record(request(START), Usage(truth, 5000), answer=answer)
     with_thinking = ledger.message_tokens(MODEL, assistant(*answer))
     assert with_thinking == pytest.approx(5000, abs=50)
     assert ledger.message_tokens(MODEL, assistant(PROSE, call)) < 50
@@ -321,7 +333,7 @@ def test_without_cache_writes_the_previous_prompt_is_learned() -> None:
 def test_old_tool_results_that_the_server_clears_are_no_new_truth() -> None:
     ledger = Ledger()
     messages = grow(ledger, START, 8)
-    before = ledger.text_tokens(MODEL, PROSE * 20)
+    before = text_tokens(ledger, MODEL, PROSE * 20)
     cleared = hidden_count(request(messages)) // 3
 
     def edited() -> ChatRequest:
@@ -333,7 +345,7 @@ def test_old_tool_results_that_the_server_clears_are_no_new_truth() -> None:
         ledger.record(edited(), Usage(hidden_count(edited()) - cleared))
     # The prompts of this conversation are shorter, and the text is not.
     assert ledger.estimate(edited()).tokens == hidden_count(edited()) - cleared
-    assert ledger.text_tokens(MODEL, PROSE * 20) == pytest.approx(before, rel=0.02)
+    assert text_tokens(ledger, MODEL, PROSE * 20) == pytest.approx(before, rel=0.02)
 
 
 def test_a_prompt_cut_by_the_server_is_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -469,10 +481,10 @@ def test_an_estimate_is_never_less_than_the_tokens_of_its_text() -> None:
     model = "anthropic/claude-sonnet-4.5"
     # With this report the overhead would be negative.
     assert ledger.record(
-        request([user(text)], model=model), Usage(round(0.9 * ledger.text_tokens(model, text)))
+        request([user(text)], model=model), Usage(round(0.9 * text_tokens(ledger, model, text)))
     )
     estimate = ledger.estimate(request([user("other")], model=model))
-    assert estimate.tokens >= ledger.text_tokens(model, "other") > 0
+    assert estimate.tokens >= text_tokens(ledger, model, "other") > 0
     assert all(part.tokens > 0 for part in estimate.parts)
     assert sum(part.tokens for part in estimate.parts) == estimate.tokens
 

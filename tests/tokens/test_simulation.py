@@ -49,8 +49,7 @@ def _simulate(seed: int, texts: dict[str, list[str]], vocabulary: str = "llama2"
         usage = Usage(
             actual, provider.output_tokens(step.answer, step.reasoning), reasoning_tokens=step.reasoning
         )
-        assert ledger.record(step.request, usage)
-        ledger.record_answer(step.request.model, step.answer, usage)
+        assert ledger.record(step.request, usage, answer=step.answer)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from bench.tokens.chunks import chunks
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tokens.samples import text_tokens
 from tollbridge.tokens import tokenizers
 from tollbridge.tokens.ledger import Ledger
 from tollbridge.tokens.limits import LIMITS
@@ -141,12 +142,12 @@ def test_without_a_tokenizer_counts_are_estimated_from_characters(
     monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
     text = Path(__file__).read_text()
-    exact = Ledger().text_tokens(model, text)
+    exact = text_tokens(Ledger(), model, text)
     monkeypatch.setattr(tokenizers, "_loaded", {})
     monkeypatch.setitem(sys.modules, "splintr", None)
     assert tokenizer("o200k_base") is None
-    assert Ledger().text_tokens(model, text) == pytest.approx(exact, rel=0.15)
-    assert Ledger().text_tokens(model, text * 1000 + "\ud83d") == pytest.approx(1000 * exact, rel=0.15)
+    assert text_tokens(Ledger(), model, text) == pytest.approx(exact, rel=0.15)
+    assert text_tokens(Ledger(), model, text * 1000 + "\ud83d") == pytest.approx(1000 * exact, rel=0.15)
 
 
 @pytest.mark.io

@@ -104,14 +104,15 @@ class CatalogCache:
 
     def all(self, base_url: str) -> list[CachedModels]:
         """Return the cached lists of all accounts of a gateway, the oldest first."""
-        lists = [self._read(path) for path in self._folder.glob("*.json")]
-        matching = [cached for cached in lists if cached is not None and cached.base_url == base_url]
+        matching = [cached for cached in self._read_all() if cached.base_url == base_url]
         return sorted(matching, key=lambda cached: cached.fetched)
 
     def model_ids(self) -> set[str]:
         """Return the models in the cached lists of all gateways."""
-        lists = [self._read(path) for path in self._folder.glob("*.json")]
-        return {model.id for cached in lists if cached is not None for model in cached.models}
+        return {model.id for cached in self._read_all() for model in cached.models}
+
+    def _read_all(self) -> list[CachedModels]:
+        return list(filter(None, map(self._read, self._folder.glob("*.json"))))
 
     def put(self, models: CachedModels, api_key: str | None = None) -> None:
         """Write a list with a tag of the key it was fetched with. It replaces the previous one atomically."""

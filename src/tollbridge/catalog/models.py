@@ -133,14 +133,6 @@ async def _fetch_endpoints(
 
     The first request is sent alone, so that a server without that resource gets only one.
     """
-    try:
-        first = await source.endpoints(models[0].id, api_key=key)
-    except (NotFound, InvalidRequest, StreamError):
-        first = None
-    except BridgeError:
-        return {}, True
-    if first is None:
-        return {}, False
     semaphore = asyncio.Semaphore(LIMITS.concurrency)
 
     async def fetch(model: Model) -> CachedEndpoints | None:
@@ -152,9 +144,11 @@ async def _fetch_endpoints(
             except BridgeError:
                 return None  # a temporary failure: the next refresh tries again
 
-    others = await asyncio.gather(*(fetch(model) for model in models[1:]))
-    answers = {model.id: answer for model, answer in zip(models[1:], others, strict=True) if answer}
-    return {models[0].id: CachedEndpoints(now, first), **answers}, True
+    first = await fetch(models[0])
+    if first is None or first.endpoints is None:
+        return {}, first is None
+    answers = [first, *await asyncio.gather(*(fetch(model) for model in models[1:]))]
+    return {model.id: answer for model, answer in zip(models, answers, strict=True) if answer}, True
 
 
 # --- The catalog ---
@@ -199,8 +193,6 @@ class Catalog:
         A stale list is returned at once and fetched again in the background.
 
         Args:
-            source: The client of the gateway.
-            api_key: The key to fetch with.
             account: The account's name; `None` to keep the list in memory only.
             refresh: Fetch the list now, and wait for it.
             timeout: If the list is stale, wait this many seconds for the fetch first; `None`: without limit.

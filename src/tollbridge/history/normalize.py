@@ -185,10 +185,11 @@ def remove_empty_messages(messages: Iterable[Message], changes: Changes) -> list
             run = list(group)
             is_blank = all(isinstance(part, TextPart) and not part.text.strip() for part in run)
             parts += [] if is_content and is_blank else run
-        if parts:
-            remaining.append(Message(message.role, tuple(parts)))
         if len(parts) < len(message.parts) or not parts:
             changes.count("empty")
+            message = Message(message.role, tuple(parts))
+        if parts:
+            remaining.append(message)
     return remaining
 
 
@@ -216,8 +217,8 @@ def merge_messages(messages: Sequence[Message], changes: Changes) -> list[Messag
 
 def _drop_trailing_reasoning(message: Message, changes: Changes) -> Message:
     """Drop reasoning at the end of a message. Servers reject reasoning without a text or call after it."""
-    parts = list(message.parts)
-    while parts and isinstance(parts[-1], ThinkingPart):
+    end = len(message.parts)
+    while end > 0 and isinstance(message.parts[end - 1], ThinkingPart):
         changes.add("reasoning", UNFOLLOWED)
-        parts.pop()
-    return Message(message.role, tuple(parts))
+        end -= 1
+    return message if end == len(message.parts) else Message(message.role, message.parts[:end])

@@ -80,7 +80,7 @@ def _remove_duplicate_calls(message: Message, changes: Changes) -> Message:
                 continue
             earlier.append(part)
         parts.append(part)
-    return Message(message.role, tuple(parts))
+    return message if len(parts) == len(message.parts) else Message(message.role, tuple(parts))
 
 
 class _ConversationBuilder:

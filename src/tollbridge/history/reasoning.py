@@ -29,9 +29,9 @@ from tollbridge.types.messages import (
     ToolCallPart,
     add_origin,
     digest,
-    is_marker,
     read_reasoning_pack,
     split_metadata,
+    without_markers,
 )
 from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import MAX_TEXT, exceeds_depth, replace_surrogates, write_json
@@ -159,14 +159,15 @@ def select_reasoning(
     """Restore packed reasoning, and drop reasoning that the server must not get, and duplicates.
 
     Args:
-        messages: The messages as the editor returns them.
         learned: Whether the server accepts reasoning, and which reasoning it has refused.
         origin: The model and gateway that will receive the messages; `None` if unknown.
     """
     seen: set[str] = set()
-    return [
-        _drop_duplicates(_select(message, learned, origin, changes), seen, changes) for message in messages
-    ]
+    result: list[Message] = []
+    for message in messages:
+        parts = _select(message, learned, origin, changes)
+        result.append(Message(message.role, _drop_duplicates(parts, seen, changes), message.name))
+    return result
 
 
 def drop_stale_reasoning(messages: Sequence[Message], changes: Changes) -> list[Message]:
@@ -185,7 +186,7 @@ def drop_stale_reasoning(messages: Sequence[Message], changes: Changes) -> list[
         for _ in range(len(message.parts) - len(parts)):
             changes.add("reasoning", STALE)
         if parts:
-            remaining.append(Message(message.role, parts))
+            remaining.append(message if len(parts) == len(message.parts) else Message(message.role, parts))
     return remaining
 
 
@@ -194,8 +195,8 @@ def is_question(message: Message) -> bool:
     return message.role is Role.USER and any(isinstance(part, TextPart | DataPart) for part in message.parts)
 
 
-def _select(message: Message, learned: LearnedQuirks, origin: Origin | None, changes: Changes) -> Message:
-    all_parts = _join_thinking([part for part in message.parts if not is_marker(part)])
+def _select(message: Message, learned: LearnedQuirks, origin: Origin | None, changes: Changes) -> list[Part]:
+    all_parts = _join_thinking(without_markers(message.parts))
     data = (part.data for part in message.parts if isinstance(part, DataPart) and part.mime == PACK_MIME)
     packs = filter(None, map(read_reasoning_pack, data))
     pack = next((pack for pack in packs if pack.origin == origin), None)
@@ -215,9 +216,7 @@ def _select(message: Message, learned: LearnedQuirks, origin: Origin | None, cha
             call_metadata[metadata.call] = proof
         else:
             parts.append(part)
-    return Message(
-        message.role, tuple(add_call_metadata(part, call_metadata) for part in parts), message.name
-    )
+    return [add_call_metadata(part, call_metadata) for part in parts]
 
 
 def _find_problem(
@@ -238,15 +237,15 @@ def _find_problem(
     return None
 
 
-def _drop_duplicates(message: Message, seen: set[str], changes: Changes) -> Message:
+def _drop_duplicates(parts: Iterable[Part], seen: set[str], changes: Changes) -> tuple[Part, ...]:
     """Drop reasoning that occurred before.
 
     Two items with one id are duplicates anywhere in the conversation. Proofs without an id are compared only
     within one message.
     """
     seen_here: set[str] = set()
-    parts: list[Part] = []
-    for part in message.parts:
+    distinct: list[Part] = []
+    for part in parts:
         proof = split_metadata(part.metadata)[1] if isinstance(part, ThinkingPart) else None
         if proof:
             key, digests = digest(proof), seen if proof.get("id") else seen_here
@@ -254,8 +253,8 @@ def _drop_duplicates(message: Message, seen: set[str], changes: Changes) -> Mess
                 changes.add("reasoning", DUPLICATE)
                 continue
             digests.add(key)
-        parts.append(part)
-    return Message(message.role, tuple(parts), message.name)
+        distinct.append(part)
+    return tuple(distinct)
 
 
 def _join_thinking(parts: Sequence[Part]) -> list[Part]:

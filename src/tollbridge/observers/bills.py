@@ -38,10 +38,6 @@ class BillLookup:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def wait(self) -> None:
-        """Wait until all lookups have ended."""
-        await asyncio.gather(*self._tasks)
-
     async def aclose(self) -> None:
         """Cancel all lookups. The rows keep their generation ids."""
         for task in self._tasks:

@@ -124,8 +124,7 @@ class BudgetObserver(Observer):
         """Reserve what the current attempt can cost.
 
         Args:
-            request: The request as it will be sent.
-            prompt: The estimate of its prompt, if there is one already.
+            prompt: The estimate of the prompt, if there is one already.
             may_limit: Whether the output may be limited to what the budgets allow: the user set no limit.
 
         Returns:

@@ -13,7 +13,7 @@ from tollbridge.observers.usage import UsageObserver
 from tollbridge.protocols.stream import log_defect
 from tollbridge.token_accounting import TokenAccounting
 from tollbridge.types.errors import ContextTooLong, RequestError
-from tollbridge.types.messages import ChatRequest, is_marker
+from tollbridge.types.messages import ChatRequest, without_markers
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class LearnerObserver(Observer):
             await self._tokens.learn(
                 self._read_request(),
                 answer.context,
-                [part for part in answer.pieces if not is_marker(part)],
+                without_markers(answer.pieces),
                 answer.preflight,
                 row.provider if row else None,
             )
@@ -70,7 +70,7 @@ class LearnerObserver(Observer):
             if isinstance(answer.error, ContextTooLong):
                 estimator.refused(request, answer.error)
             elif answer.context is not None:
-                parts = [part for part in answer.pieces if not is_marker(part)]
+                parts = without_markers(answer.pieces)
                 billing = answer.finished.billing if answer.finished else None
                 provider = billing.provider if billing else None
                 estimator.calibrate_request(request, answer.context, parts, provider=provider)

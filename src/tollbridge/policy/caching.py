@@ -14,8 +14,8 @@ from tollbridge.types.messages import (
     Role,
     TextPart,
     ToolResultPart,
-    is_marker,
     part_digest,
+    without_markers,
 )
 from tollbridge.types.models import ID_LIMIT
 
@@ -68,7 +68,7 @@ def default_cache_points(messages: Sequence[Message]) -> dict[str, Mapping[str, 
     users = [message for message in messages if message.role is Role.USER]
     points: dict[str, Mapping[str, Any]] = {}
     for message in (*system[-1:], *users[-2:]):
-        parts = [part for part in message.parts if part != TextPart("") and not is_marker(part)]
+        parts = [part for part in without_markers(message.parts) if part != TextPart("")]
         # Tool results come first in a message of that API, whatever their order here.
         last = [part for part in parts if not isinstance(part, ToolResultPart)] or parts
         if last:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -144,8 +144,7 @@ def _lock_path(database: Path, name: str) -> Path:
 class Database:
     """A connection to one SQLite file, which threads can share. It is opened by the first statement.
 
-    Every statement is one transaction, unless it runs inside a `transaction` block. A statement that another
-    process blocks raises `StoreBusy` after 20 ms; `retry_while_busy` repeats it.
+    A statement that another process blocks fails after 20 ms; `read` and `write` repeat their operations.
 
     Args:
         path: The file. It is created if missing, together with its parent directories. `None` is a database
@@ -173,17 +172,58 @@ class Database:
         """Whether nothing can be read, because no file was created yet."""
         return self._connection is None and self.path is not None and not self.path.exists()
 
-    def query(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return all rows of a statement."""
         return self._call(lambda connection: connection.execute(statement, values).fetchall())
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
-        self.reopen_if_replaced()
-        self._call(lambda connection: connection.execute(statement, values))
+    def query_if_free(
+        self, statement: str, values: Sequence[Any] = (), *, reopen: bool = False
+    ) -> list[Any] | None:
+        """Return all rows of a statement, or `None` if another thread uses the connection.
 
-    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        self.reopen_if_replaced()
-        self._call(lambda connection: connection.executemany(statement, rows))
+        A file that does not exist has no rows. With `reopen`, notice that the file was replaced. That takes
+        longer than some queries.
+        """
+        if not self.lock.acquire(blocking=False):
+            return None
+        try:
+            if reopen:
+                self._reopen_if_replaced()
+            return [] if self.is_missing else self.query(statement, values)
+        finally:
+            self.lock.release()
+
+    def read(self, operation: Callable[[sqlite3.Connection], list[T]]) -> list[T]:
+        """Run queries on the data of one moment. Other processes can write meanwhile.
+
+        A file that does not exist has no rows.
+        """
+
+        def read() -> list[T]:
+            with self.lock:
+                self._reopen_if_replaced()
+                if self.is_missing:
+                    return []
+                return self._call(lambda connection: _run_transaction(connection, "BEGIN", operation))
+
+        return self.retry_while_busy(read)
+
+    def write(self, operation: Callable[[sqlite3.Connection], T], timeout: float | None = None) -> T:
+        """Run an operation as one transaction: commit all of it, or roll back if it raises.
+
+        It is repeated as a whole while another process holds the write lock, for at most `timeout` seconds,
+        and if the file turns out to be corrupt. The write lock is taken at the start, because SQLite can
+        refuse to upgrade a read transaction to a write transaction.
+        """
+
+        def write() -> T:
+            with self.lock:
+                self._reopen_if_replaced()
+                return self._call(
+                    lambda connection: _run_transaction(connection, "BEGIN IMMEDIATE", operation)
+                )
+
+        return self.retry_while_busy(write, timeout)
 
     def retry_while_busy(self, operation: Callable[[], T], timeout: float | None = None) -> T:
         """Call `operation`, and call it again while it raises `StoreBusy`, until the timeout.
@@ -212,36 +252,6 @@ class Database:
         """Limit all waiting to this many seconds from now. Used before closing."""
         self._deadline = time.monotonic() + seconds
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Run the block as one write transaction: commit all of it, or roll back if it raises.
-
-        The write lock is taken at the start, because SQLite can refuse to upgrade a read transaction to a
-        write transaction.
-        """
-        with self.lock:
-            self.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._roll_back()
-                raise
-            self.execute("COMMIT")
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Run all queries of the block on the data of one moment. Other processes can write meanwhile."""
-        with self.lock:
-            self.query("BEGIN")
-            try:
-                yield
-            finally:
-                self._roll_back()
-
-    def _roll_back(self) -> None:
-        if self._connection is not None and self._connection.in_transaction:
-            self.query("ROLLBACK")
-
     def close(self) -> None:
         with self.lock:
             self._closed = True
@@ -252,17 +262,12 @@ class Database:
                 self._held_log = None
 
     def _call(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """Run an operation, and replace the file first if it turns out to be corrupt.
-
-        An operation inside a transaction is not repeated on the new file: it raises `StoreBusy`, so that
-        the caller repeats the whole transaction.
-        """
+        """Run an operation. If the file turns out to be corrupt, replace it and run the operation again."""
         import sqlite3
 
         with self.lock:
             try:
                 connection = self._connect()
-                in_transaction = connection.in_transaction
                 try:
                     return operation(connection)
                 except sqlite3.DatabaseError as error:
@@ -271,8 +276,6 @@ class Database:
                     connection.close()
                     self._connection = None
                     _move_aside(self.path, self._files[0], f"was corrupt ({error})")
-                    if in_transaction:
-                        raise StoreBusy(f"The database {self.path} was corrupt; created a new one") from error
                 return operation(self._connect())
             except sqlite3.Error as error:
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -308,24 +311,32 @@ class Database:
         if held is not None:
             os.close(held)
 
-    def reopen_if_replaced(self) -> None:
+    def _reopen_if_replaced(self) -> None:
         """Close the connection if the file was deleted or replaced: what is written to it would be lost."""
-        with self.lock:
-            if (
-                self._connection is None
-                or self._closed
-                or self._connection.in_transaction
-                or self.is_current()
-            ):
-                return
-            _log.warning("The database %s was deleted or replaced while it was open.", self.path)
-            # SQLite neither changes nor deletes the files next to a database that was replaced.
-            self._connection.close()
-            self._connection = None
+        if self._connection is None or self._closed or self.is_current():
+            return
+        _log.warning("The database %s was deleted or replaced while it was open.", self.path)
+        # SQLite neither changes nor deletes the files next to a database that was replaced.
+        self._connection.close()
+        self._connection = None
 
     def is_current(self) -> bool:
         """Return whether the open files are still those at their paths."""
         return self.path is None or _identify_files(self.path) == self._files
+
+
+def _run_transaction(
+    connection: sqlite3.Connection, begin: str, operation: Callable[[sqlite3.Connection], T]
+) -> T:
+    connection.execute(begin)
+    try:
+        result = operation(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return result
 
 
 def _is_corrupt(error: sqlite3.Error) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from sqlite3 import Connection, OperationalError
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tollbridge.storage._sqlite_file import Database
 from tollbridge.storage.reports import Dimension, UsageGroup, add_amounts
 from tollbridge.storage.rows import COST_UNIT, encode_text
-from tollbridge.storage.store import StoreUnusable
 from tollbridge.types.events import Usage
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ _EXPENSIVE_CONVERSATIONS = (
 
 
 def sum_usage(
-    database: Database,
+    connection: Connection,
     by: Sequence[Dimension],
     since: float,
     until: float,
@@ -90,10 +89,9 @@ def sum_usage(
         where, values["conversation"] = "AND conversation = :conversation", encode_text(conversation)
     elif limit is not None:
         where, values["limit"] = f"AND conversation IN ({_EXPENSIVE_CONVERSATIONS})", limit
-    with database.snapshot():
-        groups = _read_groups(database, keys, where, values)
-        if find_prices is not None and any(group.unpriced for group in groups):
-            groups = _price_now(database, keys, where, values, groups, find_prices)
+    groups = _read_groups(connection, keys, where, values)
+    if find_prices is not None and any(group.unpriced for group in groups):
+        groups = _price_now(connection, keys, where, values, groups, find_prices)
     groups.sort(key=lambda group: (group.cost or 0, group.tokens), reverse=True)
     times = [index for index, dimension in enumerate(by) if dimension in ("day", "month")]
     groups.sort(key=lambda group: [group.key[index] or "" for index in times], reverse=True)
@@ -101,19 +99,19 @@ def sum_usage(
 
 
 def _read_groups(
-    database: Database, keys: Sequence[str], where: str, values: Mapping[str, Any]
+    connection: Connection, keys: Sequence[str], where: str, values: Mapping[str, Any]
 ) -> list[UsageGroup]:
     split = False
     sums = [f"sum({amount})" for amount in _AMOUNTS]
     try:
-        rows = database.query(_select(keys, [*_COUNTS, *sums], where), values)
-    except StoreUnusable as error:
+        rows = connection.execute(_select(keys, [*_COUNTS, *sums], where), values).fetchall()
+    except OperationalError as error:
         if "integer overflow" not in str(error):
             raise
         split = True
         low = (1 << _LOW_BITS) - 1
         sums = [f"sum(({amount}) >> {_LOW_BITS}), sum(({amount}) & {low})" for amount in _AMOUNTS]
-        rows = database.query(_select(keys, [*_COUNTS, *sums], where), values)
+        rows = connection.execute(_select(keys, [*_COUNTS, *sums], where), values).fetchall()
     # Without keys there is one row, also if there are no attempts.
     return [_decode_group(row, len(keys), split) for row in rows if row[len(keys)]]
 
@@ -156,7 +154,7 @@ def _decode_group(row: Sequence[Any], keys: int, split: bool) -> UsageGroup:
 
 
 def _price_now(
-    database: Database,
+    connection: Connection,
     keys: Sequence[str],
     where: str,
     values: Mapping[str, Any],
@@ -167,14 +165,14 @@ def _price_now(
     where += f" AND {_UNPRICED} AND prices IS NULL"
     by_key = {group.key: group for group in groups}
     models = ["base_url", "account", "model"]
-    for model in database.query(_select(models, [], where), values):
+    for model in connection.execute(_select(models, [], where), values).fetchall():
         prices = find_prices(*model)
         if prices is None:
             continue
         names = {f"m{index}": name for index, name in enumerate(model)}
         one_model = f"{where} AND (base_url, account, model) = (:m0, :m1, :m2)"
         usage = Usage.__struct_fields__[:6]
-        rows = database.query(_select([*keys, *usage], ["count(*)"], one_model), {**values, **names})
+        rows = connection.execute(_select([*keys, *usage], ["count(*)"], one_model), {**values, **names})
         for row in rows:
             key, count = tuple(row[: len(keys)]), row[-1]
             cost = prices.cost(Usage(*row[len(keys) : -1]))

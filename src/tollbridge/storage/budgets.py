@@ -79,8 +79,6 @@ class CostEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """What an attempt can cost, in US dollars.
 
     Attributes:
-        prompt: The cost of the prompt.
-        output_token: The cost of one output token.
         output_tokens: The most output tokens.
         least_tokens: The fewest output tokens that the request can be limited to; `output_tokens` if it
             cannot be limited.

@@ -41,16 +41,16 @@ class CacheTracker:
     cannot be used: the prompts of this process are also kept in memory.
 
     Args:
-        store: Where prompts and reports are stored; by default they are kept in memory only.
-        worker: The background thread; by default one of its own.
+        store: Where prompts and reports are stored; `None` to keep them in memory only.
+        worker: The background thread.
     """
 
-    def __init__(self, store: PromptStore | None = None, worker: WorkerThread | None = None) -> None:
+    def __init__(self, store: PromptStore | None, worker: WorkerThread) -> None:
         self._store = store
         self._recent: deque[tuple[Scope, SentPrompt]] = deque(maxlen=_RECENT_LIMIT)
         self._responses: OrderedDict[Scope, str] = OrderedDict()
-        self._worker = worker or WorkerThread("cache-reports")
-        self._waiting = BatchQueue(self._worker, self._explain_all)
+        self._worker = worker
+        self._waiting = BatchQueue(worker, self._explain_all)
 
     def add(
         self,
@@ -64,7 +64,6 @@ class CacheTracker:
         Args:
             read_request: Returns the request as it was sent. It is called on the background thread.
             row: The record of the last attempt.
-            finished: The end of the answer.
             delay: Seconds that the report may wait, to be made together with others.
 
         Returns:

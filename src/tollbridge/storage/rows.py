@@ -132,29 +132,11 @@ def encode_row(row: UsageRow) -> list[Any]:
     return values
 
 
-def decode_row(values: Sequence[Any]) -> UsageRow:
-    """Return a row from the values of `USAGE_COLUMNS`."""
-    fields = dict(zip(USAGE_COLUMNS, values, strict=True))
-    fields["usage"] = Usage(*(fields.pop(name) for name in Usage.__struct_fields__))
-    fields["incomplete"] = bool(fields["incomplete"])
-    fields["prices"] = _decode_prices(fields["prices"])
-    for name in ("cost", "billed"):
-        fields[name] = None if fields[name] is None else fields[name] * COST_UNIT
-    return UsageRow(**fields)
-
-
 def _encode_prices(prices: Prices) -> str | None:
     """Return the prices as JSON, without tiers: a row has the prices of its prompt."""
     fields = {name: value for name, value in msgspec.structs.asdict(prices).items() if value is not None}
     del fields["tiers"]
     return msgspec.json.encode(fields).decode() if len(fields) > 1 else None
-
-
-def _decode_prices(text: str | None) -> Prices | None:
-    try:
-        return msgspec.json.decode(text, type=Prices) if text else None
-    except msgspec.MsgspecError:
-        return None  # written by another version
 
 
 def encode_reservation(cost: Decimal) -> int:

@@ -1,7 +1,7 @@
 """The store in one SQLite file, shared by all processes of a user, or in memory.
 
-One connection writes, mostly on a thread of its own and in the order of the calls, because a write can wait
-for another process. A second connection reads: reports, and whatever is read while the first one is in a
+One connection writes, on a thread of its own and in the order of the calls, because a write can wait for
+another process. A second connection reads: reports, and whatever is read while the first one is in a
 transaction. In WAL mode it waits for no writer. Short queries prefer the first connection, because every
 write makes the pages that the second one has cached invalid; they run on the caller's thread and wait for
 neither, except if a report and a transaction are going on, and then for the milliseconds of the transaction.
@@ -37,7 +37,6 @@ from tollbridge.storage.rows import (
     decode_lesson,
     decode_prompts,
     decode_reports,
-    decode_row,
     encode_lesson,
     encode_prompt,
     encode_report,
@@ -54,6 +53,8 @@ from tollbridge.types.errors import BudgetExceeded
 from tollbridge.types.quirks import Lesson
 
 if TYPE_CHECKING:
+    from sqlite3 import Connection
+
     from tollbridge.storage.reports import Dimension, UsageGroup
     from tollbridge.storage.store import PriceLookup
 
@@ -116,51 +117,31 @@ class _Access:
         self._process_lock: ProcessLock | None = None
         self._writes: Counter[str] = Counter()  # by table
 
-    def submit(self, operation: Callable[[Database], T], timeout: float | None = None) -> Pending[T]:
-        """Run an operation on the writer thread, as one transaction. See `write`."""
-        return self.worker.submit(lambda: self.write(operation, timeout))
+    def submit(self, operation: Callable[[Connection], T], timeout: float | None = None) -> Pending[T]:
+        """Run an operation on the writer thread, as one transaction. See `Database.write`."""
+        return self.worker.submit(lambda: self.writer.write(operation, timeout))
 
-    def write(self, operation: Callable[[Database], T], timeout: float | None = None) -> T:
-        """Run an operation as one transaction, on a thread that may wait.
-
-        It is repeated as a whole while another process holds the write lock, for at most `timeout` seconds.
-        """
-
-        def write() -> T:
-            with self.writer.transaction():
-                return operation(self.writer)
-
-        return self.writer.retry_while_busy(write, timeout)
+    def run(self, operation: Callable[[Connection], T], timeout: float | None = None) -> T:
+        """The same as `submit`, for a thread that waits for the result."""
+        return self.worker.run(lambda: self.writer.write(operation, timeout))
 
     def query(self, statement: str, values: Sequence[Any] = (), *, reopen: bool = False) -> list[Any]:
-        """Read a few rows at once, on any thread. A file that does not exist has no rows.
+        """Read a few rows at once, on any thread. See `Database.query_if_free`."""
+        for database in (self.writer, self.reader):
+            rows = database.query_if_free(statement, values, reopen=reopen)
+            if rows is not None:
+                return rows
+        return self.writer.query(statement, values)
 
-        With `reopen`, notice that the file was replaced. That takes longer than some queries.
-        """
-        database = self.writer
-        if not database.lock.acquire(blocking=False):
-            database = self.reader
-            if not database.lock.acquire(blocking=False):
-                return self.writer.query(statement, values)
-        try:
-            if reopen:
-                database.reopen_if_replaced()
-            return [] if database.is_missing else database.query(statement, values)
-        finally:
-            database.lock.release()
-
-    async def read(self, function: Callable[[Database], list[T]]) -> list[T]:
+    async def read(self, operation: Callable[[Connection], list[T]]) -> list[T]:
         """Read many rows on another thread. A file that does not exist has no rows."""
         import asyncio  # here: the thread that counts tokens does not need it
 
-        def read() -> list[T]:
-            with self.reader.lock:
-                self.reader.reopen_if_replaced()
-                if self.reader.is_missing:
-                    return []
-                return self.reader.retry_while_busy(lambda: function(self.reader))
+        return await asyncio.to_thread(self.reader.read, operation)
 
-        return await asyncio.to_thread(read)
+    async def read_rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return all rows of a statement. See `read`."""
+        return await self.read(lambda connection: connection.execute(statement, values).fetchall())
 
     def session(self) -> str:
         """Return the name of the process's lock, which is created by the first call. In a transaction only.
@@ -176,20 +157,20 @@ class _Access:
             self._process_lock = ProcessLock(self.path)
         return self._process_lock.name
 
-    def find_dead_sessions(self, table: str, condition: str = "TRUE") -> list[str]:
+    def find_dead_sessions(self, connection: Connection, table: str, condition: str = "TRUE") -> list[str]:
         """Return the sessions in a table whose processes are gone."""
         query = f"SELECT DISTINCT session FROM {table} WHERE {condition}"  # noqa: S608
         own = None if self._process_lock is None else self._process_lock.name
         return [
             session
-            for (session,) in self.writer.query(query)
+            for (session,) in connection.execute(query).fetchall()
             if self.path is not None and session != own and not is_alive(self.path, session)
         ]
 
-    def trim(self, table: str, limit: int, *, always: bool = False) -> None:
+    def trim(self, connection: Connection, table: str, limit: int, *, always: bool = False) -> None:
         """Delete the oldest rows of a table, at the first of every `Limits.trim_interval` calls."""
         if always or self._writes[table] % self.limits.trim_interval == 0:
-            self.writer.execute(
+            connection.execute(
                 f"DELETE FROM {table} WHERE id <= (SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?)",  # noqa: S608
                 (limit,),
             )
@@ -236,17 +217,12 @@ class SqliteUsage:
     def put(self, row: UsageRow, delay: float = 0.0) -> Pending[None]:
         return self.spool.put(row, delay)
 
-    async def since(self, started: float) -> list[UsageRow]:
-        statement = f"{_SELECT_USAGE} WHERE started >= ? ORDER BY started, id"
-        rows = await self._access.read(lambda database: database.query(statement, (started,)))
-        return [decode_row(row) for row in rows]
-
     async def has_account(self, account: str) -> bool:
         statement = "SELECT 1 FROM usage WHERE account = ? OR base_url = ? LIMIT 1"
-        return bool(await self._access.read(lambda database: database.query(statement, [account] * 2)))
+        return bool(await self._access.read_rows(statement, [account] * 2))
 
     async def revision(self) -> str:
-        rows = await self._access.read(lambda database: database.query("PRAGMA data_version"))
+        rows = await self._access.read_rows("PRAGMA data_version")
         version = rows[0][0] if rows else 0
         return f"{self._name}-{self._access.reader.openings}-{version}"
 
@@ -262,8 +238,8 @@ class SqliteUsage:
     ) -> list[UsageGroup]:
         from tollbridge.storage._sqlite_sums import sum_usage  # here: few programs read sums
 
-        def read(database: Database) -> list[UsageGroup]:
-            return sum_usage(database, by, since, until, find_prices, conversation, limit)
+        def read(connection: Connection) -> list[UsageGroup]:
+            return sum_usage(connection, by, since, until, find_prices, conversation, limit)
 
         if self._access.reader.is_missing:
             return []
@@ -276,23 +252,23 @@ class SqliteUsage:
         return await self._access.read(read)
 
     def _write(self, rows: Sequence[UsageRow]) -> None:
-        def write(database: Database) -> None:
+        def write(connection: Connection) -> None:
             session = self._access.session()
-            database.execute_many(_PUT_USAGE, [(session, *encode_row(row)) for row in rows])
-            self._access.trim("usage", self._access.limits.usage_rows)
+            connection.executemany(_PUT_USAGE, [(session, *encode_row(row)) for row in rows])
+            self._access.trim(connection, "usage", self._access.limits.usage_rows)
 
         if not self._has_marked:
-            self._access.write(self._mark_interrupted)
+            self._access.writer.write(self._mark_interrupted)
             self._has_marked = True
-        self._access.write(write)
+        self._access.writer.write(write)
         if not self._access.writer.is_current():
             # The file was deleted or replaced while the rows were written.
-            self._access.write(write)
+            self._access.writer.write(write)
 
-    def _mark_interrupted(self, database: Database) -> None:
+    def _mark_interrupted(self, connection: Connection) -> None:
         """Mark the running rows of processes that have died as interrupted, and delete their lock files."""
-        for session in self._access.find_dead_sessions("usage", "outcome = 'running'"):
-            database.execute(
+        for session in self._access.find_dead_sessions(connection, "usage", "outcome = 'running'"):
+            connection.execute(
                 "UPDATE usage SET outcome = 'interrupted' WHERE session = ? AND outcome = 'running'",
                 (session,),
             )
@@ -336,27 +312,27 @@ class SqliteBudgets:
         *,
         over_budget: bool = False,
     ) -> Pending[int]:
-        def reserve(database: Database) -> int:
+        def reserve(connection: Connection) -> int:
             session = self._access.session()
-            self._release_reservations_of_dead_processes(database)
+            self._release_reservations_of_dead_processes(connection)
             tokens = estimate.output_tokens
             if not over_budget:
                 if requests_per_minute:
-                    check_rate(self._count_attempts(database, row), requests_per_minute)
-                allowed = [allow_output(estimate, _add_up(database, budget)) for budget in budgets]
+                    check_rate(self._count_attempts(connection, row), requests_per_minute)
+                allowed = [allow_output(estimate, _add_up(connection, budget)) for budget in budgets]
                 tokens = min(allowed, default=tokens)
             cost = encode_reservation(estimate.prompt + tokens * estimate.output_token)
             figures = encode_reservation(estimate.prompt), encode_reservation(estimate.output_token), tokens
-            database.execute(_PUT_USAGE, (session, *encode_row(row)))
-            database.execute("UPDATE usage SET reserved = ? WHERE key = ?", (cost, row.key))
-            database.execute(
+            connection.execute(_PUT_USAGE, (session, *encode_row(row)))
+            connection.execute("UPDATE usage SET reserved = ? WHERE key = ?", (cost, row.key))
+            connection.execute(
                 _insert("reservation", ("key", "session", "seen", "prompt_cost", "token_cost", "tokens")),
                 (row.key, session, time.time(), *figures),
             )
             return tokens
 
         def reserve_and_note() -> int:
-            tokens = self._access.write(reserve)
+            tokens = self._access.writer.write(reserve)
             self._reserved.add(row.key)
             self._schedule_beat()
             return tokens
@@ -364,21 +340,21 @@ class SqliteBudgets:
         return self._access.worker.submit(reserve_and_note)
 
     def settle(self, key: str, cost: Decimal) -> Pending[None]:
-        def settle(database: Database) -> None:
-            database.execute("UPDATE usage SET reserved = ? WHERE key = ?", (encode_reservation(cost), key))
-            database.execute("DELETE FROM reservation WHERE key = ?", (key,))
+        def settle(connection: Connection) -> None:
+            connection.execute("UPDATE usage SET reserved = ? WHERE key = ?", (encode_reservation(cost), key))
+            connection.execute("DELETE FROM reservation WHERE key = ?", (key,))
 
         def settle_if_reserved() -> None:
             if key in self._reserved:
                 self._reserved.discard(key)
-                self._access.write(settle)
+                self._access.writer.write(settle)
 
         return self._access.worker.submit(settle_if_reserved)
 
     def status(self, budgets: Sequence[Budget]) -> Pending[list[BudgetStatus]]:
-        def read(database: Database) -> list[BudgetStatus]:
-            self._release_reservations_of_dead_processes(database)
-            return [_add_up(database, budget) for budget in budgets]
+        def read(connection: Connection) -> list[BudgetStatus]:
+            self._release_reservations_of_dead_processes(connection)
+            return [_add_up(connection, budget) for budget in budgets]
 
         if self._access.reader.is_missing:
             empty: Pending[list[BudgetStatus]] = Pending()
@@ -386,30 +362,30 @@ class SqliteBudgets:
             return empty
         return self._access.submit(read)
 
-    def _count_attempts(self, database: Database, row: UsageRow) -> int:
+    def _count_attempts(self, connection: Connection, row: UsageRow) -> int:
         """Return how many other attempts were sent within a minute. Refused ones were not sent."""
-        [(count,)] = database.query(
+        [(count,)] = connection.execute(
             "SELECT COUNT(*) FROM usage WHERE started > ? AND key <> ? AND "
             "(reserved IS NOT NULL OR (outcome <> 'running' AND COALESCE(error, '') <> ?))",
             (row.started - _MINUTE, row.key, BudgetExceeded.kind),
         )
         return int(count)
 
-    def _release_reservations_of_dead_processes(self, database: Database) -> None:
-        for session in self._access.find_dead_sessions("reservation"):
-            rows = database.query(
+    def _release_reservations_of_dead_processes(self, connection: Connection) -> None:
+        for session in self._access.find_dead_sessions(connection, "reservation"):
+            rows = connection.execute(
                 "SELECT seen - started, prompt_cost, token_cost, tokens, usage.key "
                 "FROM reservation JOIN usage ON usage.key = reservation.key WHERE reservation.session = ?",
                 (session,),
-            )
+            ).fetchall()
             heartbeat = self._access.limits.heartbeat
             for seconds, prompt, token, tokens, key in rows:
                 estimate = CostEstimate(
                     prompt=COST_UNIT * prompt, output_token=COST_UNIT * token, output_tokens=tokens
                 )
                 cost = encode_reservation(estimate.cost_if_interrupted(seconds + heartbeat))
-                database.execute("UPDATE usage SET reserved = ? WHERE key = ?", (cost, key))
-            database.execute("DELETE FROM reservation WHERE session = ?", (session,))
+                connection.execute("UPDATE usage SET reserved = ? WHERE key = ?", (cost, key))
+            connection.execute("DELETE FROM reservation WHERE session = ?", (session,))
 
     def _schedule_beat(self) -> None:
         if not self._is_beating:
@@ -421,8 +397,8 @@ class SqliteBudgets:
         self._is_beating = False
         if self._reserved:
             with suppress(StoreUnusable):
-                self._access.write(
-                    lambda database: database.execute(
+                self._access.writer.write(
+                    lambda connection: connection.execute(
                         "UPDATE reservation SET seen = ? WHERE session = ?",
                         (time.time(), self._access.session()),
                     )
@@ -430,7 +406,7 @@ class SqliteBudgets:
             self._schedule_beat()
 
 
-def _add_up(database: Database, budget: Budget) -> BudgetStatus:
+def _add_up(connection: Connection, budget: Budget) -> BudgetStatus:
     conditions, values = ["usage.started >= ?"], list[object]([budget.since])
     if budget.account is not None:
         conditions.append("(account = ? OR base_url = ?)")
@@ -440,7 +416,7 @@ def _add_up(database: Database, budget: Budget) -> BudgetStatus:
         values.append(encode_text(budget.conversation))
 
     def add_up(rows: str) -> Decimal:
-        [(units,)] = database.query(
+        [(units,)] = connection.execute(
             f"SELECT COALESCE(SUM(COALESCE(billed, cost, reserved)), 0) FROM {rows} "  # noqa: S608
             f"WHERE {' AND '.join(conditions)}",
             values,
@@ -490,7 +466,7 @@ class SqliteLessons:
         while self._unwritten:
             confirmed, deleted = self._unwritten[0]
             with suppress(UnicodeEncodeError):  # a model name that is not valid text
-                self._access.write(partial(self._change, confirmed=confirmed, deleted=deleted))
+                self._access.writer.write(partial(self._change, confirmed=confirmed, deleted=deleted))
             self._unwritten.popleft()
 
     def _submit(self, operation: Callable[[], T]) -> Pending[T]:
@@ -507,11 +483,11 @@ class SqliteLessons:
 
         return self._access.worker.submit(run)
 
-    def _change(self, database: Database, confirmed: Sequence[Lesson], deleted: Sequence[Lesson]) -> None:
+    def _change(self, connection: Connection, confirmed: Sequence[Lesson], deleted: Sequence[Lesson]) -> None:
         limits = self._access.limits
-        database.execute_many(_PUT_LESSON, [encode_lesson(lesson) for lesson in confirmed])
-        database.execute_many(_DELETE_LESSON, [lesson.key for lesson in deleted])
-        database.execute(
+        connection.executemany(_PUT_LESSON, [encode_lesson(lesson) for lesson in confirmed])
+        connection.executemany(_DELETE_LESSON, [lesson.key for lesson in deleted])
+        connection.execute(
             "DELETE FROM lesson WHERE expires_at < ? OR id IN "
             "(SELECT id FROM lesson ORDER BY learned_at DESC, id DESC LIMIT -1 OFFSET ?)",
             (time.time() - limits.expired_lessons, limits.lessons),
@@ -519,10 +495,7 @@ class SqliteLessons:
 
 
 class SqliteTokens:
-    """The ledger's records: see `LedgerStore`, and `Ledger` for how changes are made.
-
-    They are written on the thread that learns, which waits for them anyway.
-    """
+    """The ledger's records: see `LedgerStore`, and `Ledger` for how changes are made."""
 
     def __init__(self, access: _Access) -> None:
         self._access = access
@@ -557,11 +530,11 @@ class SqliteTokens:
         )
 
     def commit(self, changes: LedgerChanges, timeout: float | None = None) -> int | None:
-        return self._access.write(lambda database: self._commit(database, changes), timeout)
+        return self._access.run(lambda connection: self._commit(connection, changes), timeout)
 
-    def _commit(self, database: Database, changes: LedgerChanges) -> int | None:
+    def _commit(self, connection: Connection, changes: LedgerChanges) -> int | None:
         limits = self._access.limits
-        if changes.learned and _read_version(database) != changes.version:
+        if changes.learned and _read_version(connection) != changes.version:
             return None
         tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]], int]] = {
             "prefix": (("chain", "toolset", "tokens", "loop"), changes.prefixes, limits.prefixes),
@@ -576,20 +549,21 @@ class SqliteTokens:
         }
         for table, (columns, rows, limit) in tables.items():
             if rows:
-                database.execute_many(_insert(table, columns, "INSERT OR REPLACE"), rows)
-                self._access.trim(table, limit)
-        return _read_version(database)
+                connection.executemany(_insert(table, columns, "INSERT OR REPLACE"), rows)
+                self._access.trim(connection, table, limit)
+        return _read_version(connection)
 
     def clear(self) -> None:
-        def clear(database: Database) -> None:
+        def clear(connection: Connection) -> None:
             for table in ("prefix", "measured", "learned", "toolset", "outcome"):
-                database.execute(f"DELETE FROM {table}")  # noqa: S608
+                connection.execute(f"DELETE FROM {table}")  # noqa: S608
 
-        self._access.write(clear)
+        self._access.run(clear)
 
 
-def _read_version(database: Database) -> int:
-    return int(database.query("SELECT coalesce(max(id), 0) FROM learned")[0][0])
+def _read_version(connection: Connection) -> int:
+    [(version,)] = connection.execute("SELECT coalesce(max(id), 0) FROM learned")
+    return int(version)
 
 
 class SqlitePrompts:
@@ -611,11 +585,11 @@ class SqlitePrompts:
         return self._queue.add(entry)
 
     def _write(self, entries: Sequence[CacheEntry]) -> None:
-        def write(database: Database) -> None:
+        def write(connection: Connection) -> None:
             for entry in entries:
                 scope, prompt, report = entry.scope, entry.prompt, entry.report
-                database.execute("DELETE FROM sent_prompt WHERE turn IS ?", (entry.replaced,))
-                database.execute(
+                connection.execute("DELETE FROM sent_prompt WHERE turn IS ?", (entry.replaced,))
+                connection.execute(
                     _insert(
                         "sent_prompt",
                         ("turn", "base_url", "account", "conversation", "prompt"),
@@ -623,15 +597,15 @@ class SqlitePrompts:
                     ),
                     (prompt.turn, scope.base_url, scope.account, scope.conversation, encode_prompt(prompt)),
                 )
-                database.execute(
+                connection.execute(
                     _insert("cache_report", ("turn", "started", "missed", "report"), "INSERT OR REPLACE"),
                     (report.turn, report.started, report.report.missed, encode_report(report).decode()),
                 )
-            self._access.trim("sent_prompt", self._access.limits.prompts, always=True)
-            self._access.trim("cache_report", self._access.limits.reports, always=True)
+            self._access.trim(connection, "sent_prompt", self._access.limits.prompts, always=True)
+            self._access.trim(connection, "cache_report", self._access.limits.reports, always=True)
 
         try:
-            self._access.write(write)
+            self._access.writer.write(write)
         except StoreUnusable as error:
             log.info("%s", error.message)
 
@@ -644,5 +618,5 @@ class SqlitePrompts:
 
     async def _read(self, condition: str, value: object, limit: int) -> list[StoredReport]:
         statement = f"SELECT report FROM cache_report WHERE {condition} ORDER BY started DESC LIMIT ?"  # noqa: S608
-        rows = await self._access.read(lambda database: database.query(statement, (value, limit)))
+        rows = await self._access.read_rows(statement, (value, limit))
         return list(decode_reports(data for (data,) in rows))

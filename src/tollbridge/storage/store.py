@@ -66,9 +66,6 @@ class UsageStore(Protocol):
             Is done when the row is written or kept.
         """
 
-    async def since(self, started: float) -> list[UsageRow]:
-        """Return the attempts that started at this time or later, in order of their start."""
-
     async def has_account(self, account: str) -> bool:
         """Return whether there is an attempt of the account with this name or base URL."""
 

@@ -17,6 +17,8 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
+from tollbridge.storage.store import StoreUnusable
+
 T = TypeVar("T")
 
 # Seconds that a turn waits for its own writes. A write takes about a millisecond; a slower write continues in
@@ -66,6 +68,17 @@ class WorkerThread:
         self._put(lambda: _run_into(pending, function))
         return pending
 
+    def run(self, function: Callable[[], T]) -> T:
+        """Run `function` on the thread, after everything submitted before, and wait for its result.
+
+        Raises:
+            StoreUnusable: The thread was closed before.
+        """
+        pending: Pending[T] = Pending()
+        if not self._put(lambda: _run_into(pending, function)):
+            raise StoreUnusable(f"The {self._name} is closed.")
+        return pending.result()
+
     def call_later(self, delay: float, function: Callable[[], object]) -> None:
         """Run `function`, which must not raise, after this many seconds, unless the thread ends before."""
         when = time.monotonic() + delay
@@ -84,14 +97,16 @@ class WorkerThread:
             self._tasks.put(None)
         self._thread.join(timeout)
 
-    def _put(self, task: Callable[[], object]) -> None:
+    def _put(self, task: Callable[[], object]) -> bool:
+        """Add a task, and return whether it will run."""
         with self._lock:
             if self._closed:
-                return
+                return False
             if self._thread is None:
                 self._thread = Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
             self._tasks.put(task)
+            return True
 
     def _run(self) -> None:
         while True:

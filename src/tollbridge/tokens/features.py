@@ -16,7 +16,7 @@ import sys
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache, cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -115,11 +115,6 @@ def _script_category(body: str) -> str:
     """Return the category of the first character that is not ASCII."""
     code_point = next(code for code in map(ord, body) if code > 127)
     return next(name for last, name in _SCRIPTS if code_point <= last)
-
-
-def categorize_all(tokens: Iterable[bytes]) -> bytes:
-    """Return the category of every token; empty ones (gaps in the vocabulary) count as mixed letters."""
-    return bytes(categorize(token) if token else _INDEX["camel"] for token in tokens)
 
 
 # --- The table of clusters ---

@@ -37,9 +37,10 @@ family, the others to one model. Their covariance with each other is not kept.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from math import sqrt
+from operator import mul
 from struct import Struct
 
 import msgspec
@@ -48,7 +49,7 @@ from tollbridge.tokens.features import CATEGORIES, LATIN, SIZE, TokenTable, unpa
 from tollbridge.tokens.tokenizers import Family, Overheads
 
 # Pairs of a feature's index and its amount, for the features that are not zero.
-Features = Iterable[tuple[int, float]]
+Features = Sequence[tuple[int, float]]
 Matrix = list[list[float]]
 
 # The degrees of freedom of the noise: fewer give outliers less effect.
@@ -79,7 +80,7 @@ class Noise(msgspec.Struct, frozen=True):
     per_token: float
     own: float
 
-    def variance(self, features: Sequence[tuple[int, float]], tokens: float, squares: float) -> float:
+    def variance(self, features: Features, tokens: float, squares: float) -> float:
         """Return the variance of several texts' count, from the sums of their features and tokens.
 
         `squares` is the sum of the squares of each text's tokens.
@@ -98,12 +99,11 @@ _WEIGHTED_NOISE = Noise(0.02, 0.3, 0.02)
 _CATEGORY_DEVIATION, _SCALE_DEVIATION, _EXACT_DEVIATION = 0.08, 0.1, 0.03
 
 
-class Block:
+class Block(msgspec.Struct):
     """Parameters and their covariance."""
 
-    def __init__(self, values: list[float], covariance: Matrix) -> None:
-        self.values = values
-        self.covariance = covariance
+    values: list[float]
+    covariance: Matrix
 
     @classmethod
     def independent(cls, values: list[float], deviations: Sequence[float]) -> Block:
@@ -122,14 +122,15 @@ class Block:
         covariance = [[a + share * b for a, b in zip(row, other, strict=True)] for row, other in rows]
         return Block(list(self.values), covariance)
 
-    def predict(self, features: Features) -> float:
-        values = self.values
-        return sum([values[i] * amount for i, amount in features])
+    def predict(self, amounts: Sequence[float]) -> float:
+        """Return the tokens of these amounts, one for every parameter."""
+        tokens: float = sum(map(mul, self.values, amounts))
+        return tokens
 
-    def uncertainty(self, features: Sequence[tuple[int, float]]) -> tuple[list[float], float]:
+    def uncertainty(self, amounts: Sequence[float]) -> tuple[list[float], float]:
         """Return the covariance of each parameter with the prediction, and the prediction's variance."""
-        covariances = [sum([row[i] * amount for i, amount in features]) for row in self.covariance]
-        return covariances, sum([covariances[i] * amount for i, amount in features])
+        covariances = [sum(map(mul, row, amounts)) for row in self.covariance]
+        return covariances, sum(map(mul, covariances, amounts))
 
     def update(self, covariances: list[float], variance: float, difference: float) -> None:
         """Move the parameters by a difference between measured and predicted tokens."""
@@ -176,66 +177,52 @@ class Block:
 # --- The weights of texts ---
 
 
-class TextPrior:
+class TextPrior(msgspec.Struct, frozen=True):
     """The text weights before anything was learned, and the directions in which they can move.
 
     The parameters are, in this order: the amount of every direction, the deviation of every category, and the
     deviation of all weights.
 
-    Args:
+    Attributes:
         weights: One for every feature.
         directions: As long as the weights.
         categories: The category of every feature; empty if the categories are not learned.
         deviations: Standard deviations of the parameters.
     """
 
-    def __init__(
-        self,
-        weights: list[float],
-        directions: Sequence[list[float]],
-        categories: bytes,
-        deviations: Sequence[float],
-        noise: Noise,
-    ) -> None:
-        self.weights = weights
-        self.noise = noise
-        self._directions = directions
-        self._categories = categories
-        self.deviations = deviations
+    weights: list[float]
+    directions: Sequence[list[float]]
+    categories: bytes
+    deviations: Sequence[float]
+    noise: Noise
 
     def block(self) -> Block:
         """Return the parameters before anything was learned."""
         return Block.independent([0.0] * len(self.deviations), self.deviations)
 
-    @property
-    def size(self) -> int:
-        """The number of parameters."""
-        return len(self.deviations)
-
-    def project(self, features: Features) -> list[tuple[int, float]]:
+    def project(self, features: Features) -> list[float]:
         """Return by how much each parameter changes the prediction."""
-        pairs = list(features)
-        projection = [sum([row[i] * amount for i, amount in pairs]) for row in self._directions]
-        if self._categories:
+        projection = [sum([row[i] * amount for i, amount in features]) for row in self.directions]
+        if self.categories:
             totals = [0.0] * SIZE
-            for i, amount in pairs:
-                totals[self._categories[i]] += amount
+            for i, amount in features:
+                totals[self.categories[i]] += amount
             projection += totals
-        weights = self.weights
-        projection.append(sum([weights[i] * amount for i, amount in pairs]))
-        return list(enumerate(projection))
+        projection.append(sum([self.weights[i] * amount for i, amount in features]))
+        return projection
 
     def move(self, parameters: Sequence[float]) -> list[float]:
         """Return the weights with these parameters."""
         factor = 1.0 + parameters[-1]
         weights = [factor * weight for weight in self.weights]
-        for amount, row in zip(parameters, self._directions, strict=False):
-            weights = [weight + amount * value for weight, value in zip(weights, row, strict=True)]
-        if self._categories:
-            first = len(self._directions)
+        if self.directions:
+            columns = zip(weights, zip(*self.directions, strict=True), strict=True)
+            weights = [weight + sum(map(mul, parameters, column)) for weight, column in columns]
+        if self.categories:
+            first = len(self.directions)
             weights = [
                 weight + parameters[first + category]
-                for weight, category in zip(weights, self._categories, strict=True)
+                for weight, category in zip(weights, self.categories, strict=True)
             ]
         return weights
 
@@ -264,7 +251,6 @@ class TextWeights:
     """The learned text weights of a family.
 
     Attributes:
-        prior: What is known of the weights without reports.
         noise_factor: How much more variance the reports had than the prior's noise explains.
         weights: One for every feature.
     """
@@ -278,7 +264,7 @@ class TextWeights:
     def copy(self) -> TextWeights:
         return TextWeights(self.prior, self.block.copy(), self.noise_factor)
 
-    def noise(self, features: Sequence[tuple[int, float]], tokens: float, squares: float) -> float:
+    def noise(self, features: Features, tokens: float, squares: float) -> float:
         """Return the variance of several texts' count that the parameters do not explain (see `Noise`)."""
         return self.noise_factor * self.prior.noise.variance(features, tokens, squares)
 
@@ -288,7 +274,7 @@ class TextWeights:
     @classmethod
     def unpack(cls, data: bytes, prior: TextPrior) -> TextWeights | None:
         """Decode packed weights; `None` if they were learned with another number of parameters."""
-        block = Block.unpack(data[_FACTOR.size :], prior.size)
+        block = Block.unpack(data[_FACTOR.size :], len(prior.deviations))
         return TextWeights(prior, block, *_FACTOR.unpack_from(data)) if block else None
 
     def predict(self, features: Features) -> float:
@@ -361,7 +347,7 @@ def extra_prior(overheads: Overheads) -> Block:
 EXTRA_DEVIATIONS = [_DEVIATIONS[feature] for feature in Extra]
 
 
-class Weights:
+class Weights(msgspec.Struct):
     """The weights that predict the prompts of one model.
 
     Attributes:
@@ -371,13 +357,10 @@ class Weights:
         is_learned: Whether anything was reported of the model.
     """
 
-    def __init__(
-        self, text: TextWeights, extra: Block, *, error_scale: float = 1.0, is_learned: bool = False
-    ) -> None:
-        self.text = text
-        self.extra = extra
-        self.error_scale = error_scale
-        self.is_learned = is_learned
+    text: TextWeights
+    extra: Block
+    error_scale: float = 1.0
+    is_learned: bool = False
 
     @property
     def exact(self) -> bool:
@@ -389,7 +372,7 @@ class Weights:
         """The weights that decide how a text is counted, for `ClusterWeights`; empty if all are 1."""
         return () if self.exact else tuple(self.text.weights)
 
-    def variance(self, text: Features, extra: Sequence[tuple[int, float]]) -> float:
+    def variance(self, text: Features, extra: Sequence[float]) -> float:
         """Return the variance of a prediction that comes from the uncertainty of the parameters."""
         projection = self.text.prior.project(text)
         return self.text.block.uncertainty(projection)[1] + self.extra.uncertainty(extra)[1]
@@ -397,7 +380,7 @@ class Weights:
     def learn(
         self,
         text: Features,
-        extra: Sequence[tuple[int, float]],
+        extra: Sequence[float],
         difference: float,
         noise: float,
         text_noise: float = 0.0,

@@ -34,14 +34,14 @@ See docs/decisions/ledger.md for the figures, and docs/tokens.md for what users 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import sqrt
 from typing import Literal, TypeVar
 
 import msgspec
 
-from tollbridge.tokens.features import ClusterWeights, Features, TokenTable
+from tollbridge.tokens.features import Features, TokenTable
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.limits import LIMITS
 from tollbridge.tokens.prediction import (
@@ -49,6 +49,7 @@ from tollbridge.tokens.prediction import (
     REPORT_VARIANCE,
     TOOLS_DEVIATION,
     Anchor,
+    FeatureSum,
     Predictor,
     PromptEstimate,
     Share,
@@ -59,7 +60,6 @@ from tollbridge.tokens.prediction import (
     tools_tokens,
 )
 from tollbridge.tokens.prompts import (
-    FeatureSum,
     Prompt,
     Reader,
     answer_fingerprint,
@@ -190,14 +190,10 @@ class Ledger:
         """Return the features of a text, and cache them. Thread-safe, unlike most methods."""
         return self._reader.texts.features(family_of(model), text)
 
-    def prepare_message(self, model: str, message: Message) -> None:
-        """Count the long texts of a message in advance. Thread-safe."""
-        for text in long_texts(message):
+    def prepare_messages(self, model: str, messages: Sequence[Message]) -> None:
+        """Count the long texts of messages in advance. Thread-safe."""
+        for text in long_texts(messages):
             self.prepare_text(model, text)
-
-    def text_tokens(self, model: str, text: str) -> int:
-        """Count the tokens of a text."""
-        return round(ClusterWeights(self.text_weights(model)).total(self.prepare_text(model, text)))
 
     def text_weights(self, model: str) -> tuple[float, ...]:
         """Return the weights of a model's text features, until `revision` changes."""
@@ -265,7 +261,7 @@ class Ledger:
             trusted: Accept the report without comparing it with the estimate. The numbers of a context-length
                 error are about exactly this prompt.
             provider: Who served the model behind the gateway; by default the latest known one.
-            answer: The answer, for when it comes back as history: see `record_answer`.
+            answer: The answer. Its reported output tokens are used when it comes back as history.
 
         Returns:
             Whether the report was accepted.
@@ -393,21 +389,12 @@ class Ledger:
             prompt = self._reader.read(request, provider)
             self._lower_bounds[prompt.prefix_keys[-1], prompt.toolset_key] = tokens
 
-    def record_answer(
-        self, model: str, parts: Iterable[Part], usage: Usage, provider: str | None = None
-    ) -> bool:
-        """Record the reported output tokens of an answer, for when it comes back as history.
-
-        Returns:
-            Whether the report was plausible and was recorded.
-        """
-        return self._change(lambda: self._add_answer(model, parts, usage, provider))
-
-    def _add_answer(self, model: str, parts: Iterable[Part], usage: Usage, provider: str | None) -> bool:
-        message = Message(role=Role.ASSISTANT, parts=tuple(parts))
+    def _add_answer(self, model: str, parts: Sequence[Part], usage: Usage, provider: str | None) -> None:
+        """Record the reported output tokens of an answer, unless they are implausible."""
+        message = Message(role=Role.ASSISTANT, parts=parts)
         output = usage.output_tokens
         if not output or output < 0 or not message.parts:
-            return False
+            return
         if provider is None:
             provider = self._weight_store.providers(model)[0]
         counted = self._reader.read_message(model, message, provider)
@@ -419,11 +406,10 @@ class Ledger:
         visible = output - min(max(0, reasoning), output)
         lowest = expected / _ANSWER_FACTOR - _ANSWER_TOLERANCE
         if not lowest <= visible <= expected * _ANSWER_FACTOR + _ANSWER_TOLERANCE:
-            return False
+            return
         deviation = _ANSWER_DEVIATION_TOKENS + _ANSWER_DEVIATION * visible
         key = answer_fingerprint(scope_of(model, provider), message.parts)
         self._changes.measured.append((key, visible, output - visible, deviation))
-        return True
 
     def clear(self) -> None:
         """Forget everything that was learned and recorded."""
@@ -458,14 +444,14 @@ class Ledger:
     def _learn(self, prompt: Prompt, weights: Weights, best: PromptEstimate, tokens: int) -> None:
         """Adjust the weights to the reported tokens, and record the prompt as a measured prefix."""
         anchor, features = best.anchor, best.features
-        texts, extras = features.texts(), features.extras()
-        if texts or extras:
+        texts, extra = features.texts(), features.extra
+        if texts or any(extra):
             noise = best.noise + REPORT_VARIANCE
-            variance = weights.learn(texts, extras, tokens - best.tokens, noise, best.text_noise)
+            variance = weights.learn(texts, extra, tokens - best.tokens, noise, best.text_noise)
             self._weight_store.save(prompt.model, prompt.provider, weights)
             self._correct_shares(features, (tokens - best.tokens) / variance, variance)
         cost = tokens - anchor.tokens - features.measured
-        remainder = cost - weights.text.predict(texts) - weights.extra.predict(extras)
+        remainder = cost - weights.text.predict(texts) - weights.extra.predict(extra)
         self._distribute(prompt, anchor, weights, remainder)
         self._record_prefix(prompt, best, tokens)
 
@@ -489,7 +475,8 @@ class Ledger:
         Each gets a part in proportion to its variance.
         """
         messages = prompt.messages[anchor.length :]
-        rows = self._predictor.measured(messages)
+        tools = message_key(prompt.scope, prompt.toolset_key)
+        rows = self._predictor.measured(messages, [tools])
         new: dict[bytes, tuple[float, float]] = {}  # tokens and variance, by key
         for message in messages:
             if not find_measured(message, rows):
@@ -498,8 +485,7 @@ class Ledger:
                     content.text, tokens, sum(count for _, count in content.text) ** 2
                 )
                 new[message.key] = tokens, variance + _MESSAGE_VARIANCE
-        tools = message_key(prompt.scope, prompt.toolset_key)
-        if anchor.toolset_key != prompt.toolset_key and not self._store.measured([tools]):
+        if anchor.toolset_key != prompt.toolset_key and tools not in rows:
             tokens = tools_tokens(prompt.toolset, weights)
             new[tools] = tokens, (TOOLS_DEVIATION * tokens) ** 2 + _MESSAGE_VARIANCE
         total = sum(variance for _, variance in new.values())

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
 
 import msgspec
 
+from tollbridge.tokens.features import Vector
 from tollbridge.tokens.learner import Extra, Weights
-from tollbridge.tokens.prompts import CountedMessage, FeatureSum, Prompt, Toolset, message_key
+from tollbridge.tokens.prompts import CountedMessage, Prompt, Toolset, message_key
 from tollbridge.tokens.records import LedgerStore, Measured
 from tollbridge.tokens.weights import WeightStore
 
@@ -45,6 +46,46 @@ TOOLS_DEVIATION = 0.03
 _MARGIN_DEVIATIONS = 2.3
 _TOLERANCE, _TOLERANCE_TOKENS = 0.01, 40
 _MARGIN_LIMIT = 0.05
+
+
+class FeatureSum(msgspec.Struct):
+    """A sum of features: of text, of everything else, and tokens that were measured before.
+
+    Attributes:
+        text: Amounts by cluster.
+        extra: Amounts by `Extra`.
+        squares: The sum of the squares of each text's o200k tokens.
+        tools_squares: The sum of the squares of the tools' tokens, if they were not measured.
+        measured: The sum of `shares`.
+        shares: The measurements, with how often each is added.
+    """
+
+    text: dict[int, float] = {}
+    extra: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(Extra))
+    squares: float = 0.0
+    tools_squares: float = 0.0
+    measured: float = 0.0
+    shares: list[tuple[Measured, float]] = []
+
+    def add_text(self, vector: Vector) -> None:
+        total = 0
+        for kind, count in vector:
+            self.text[kind] = self.text.get(kind, 0.0) + count
+            total += count
+        self.squares += total**2
+
+    def add_share(self, row: Measured, times: float = 1.0) -> None:
+        self.measured += times * row[1]
+        self.shares.append((row, times))
+
+    def add_tools(self, toolset: Toolset, tokens: float, times: float = 1.0) -> None:
+        self.extra[Extra.TOOLS_TEXT] += times * tokens
+        self.extra[Extra.TOOLS] += times * toolset.count
+        self.extra[Extra.TOOLS_PRESENT] += times * bool(toolset.count)
+        self.tools_squares += tokens**2
+
+    def texts(self) -> list[tuple[int, float]]:
+        return list(self.text.items())
 
 
 class PromptEstimate(msgspec.Struct, frozen=True):
@@ -139,10 +180,11 @@ class Predictor:
         estimates = [self.predict_from(prompt, weights, anchor) for anchor in self._anchors(prompt)]
         return min(estimates, key=lambda estimate: estimate.variance)
 
-    def measured(self, messages: Sequence[CountedMessage]) -> MeasuredRows:
-        """Return the measurements of these messages."""
+    def measured(self, messages: Sequence[CountedMessage], toolsets: Iterable[bytes] = ()) -> MeasuredRows:
+        """Return the measurements of these messages, and of tool sets by their keys."""
         keys = [message.key for message in messages]
         keys += [message.answer_key for message in messages if message.answer_key]
+        keys += toolsets
         return {row[0]: row for row in self._store.measured(keys)} if keys else {}
 
     def _anchors(self, prompt: Prompt) -> Iterator[Anchor]:
@@ -168,11 +210,19 @@ class Predictor:
     def predict_from(self, prompt: Prompt, weights: Weights, anchor: Anchor) -> PromptEstimate:
         """Estimate a prompt from one measured prefix."""
         features = FeatureSum()
-        self._add_tools(prompt, weights, anchor, features)
         tail = prompt.messages[anchor.length :]
         loop_messages = prompt.messages[prompt.last_user_index + 1 : anchor.length]
         thinking = [message for message in loop_messages if message.content.has_thinking]
-        rows = self.measured([*tail, *thinking])
+        has_same_tools = anchor.length > 0 and anchor.toolset_key == prompt.toolset_key
+        toolsets = () if has_same_tools else (prompt.toolset_key, anchor.toolset_key)
+        keys = [message_key(prompt.scope, toolset) for toolset in toolsets]
+        rows = self.measured([*tail, *thinking], keys)
+        if not has_same_tools:
+            _add_tools(prompt.toolset, rows.get(keys[0]), weights, features)
+            if not anchor.length:
+                features.extra[Extra.BASE] = 1.0
+            elif previous := self._weight_store.toolset(prompt.family, anchor.toolset_key):
+                _add_tools(previous, rows.get(keys[1]), weights, features, -1.0)
         for message in tail:
             _add_message(message, rows, features)
         prefix_loop = sum(reasoning_tokens(message, rows, weights) for message in thinking)
@@ -187,7 +237,7 @@ class Predictor:
         # now.
         features.extra[Extra.REASONING_LOOP] += loop - anchor.loop
         features.extra[Extra.REASONING_PAST] += max(0.0, anchor.loop - prefix_loop)
-        texts, extras = features.texts(), features.extras()
+        texts = features.texts()
         text = weights.text.predict(texts)
         text_noise = weights.text.noise(texts, text, features.squares)
         share_variance = sum([(times * row[3]) ** 2 for row, times in features.shares])
@@ -196,8 +246,8 @@ class Predictor:
             anchor=anchor,
             features=features,
             text=text,
-            tokens=anchor.tokens + features.measured + text + weights.extra.predict(extras),
-            variance=weights.variance(texts, extras) + noise,
+            tokens=anchor.tokens + features.measured + text + weights.extra.predict(features.extra),
+            variance=weights.variance(texts, features.extra) + noise,
             error_scale=weights.error_scale,
             noise=noise,
             text_noise=text_noise,
@@ -205,37 +255,22 @@ class Predictor:
             margin_limit=_MARGIN_LIMIT if weights.is_learned or not prompt.family.is_known else 0.0,
         )
 
-    def _add_tools(self, prompt: Prompt, weights: Weights, anchor: Anchor, features: FeatureSum) -> None:
-        """Add the tool set, and subtract the one that the anchor was measured with."""
-        if anchor.length and anchor.toolset_key == prompt.toolset_key:
-            return
-        self._add_toolset(prompt, prompt.toolset_key, prompt.toolset, weights, features)
-        if not anchor.length:
-            features.extra[Extra.BASE] = 1.0
-        elif previous := self._weight_store.toolset(prompt.family, anchor.toolset_key):
-            self._add_toolset(prompt, anchor.toolset_key, previous, weights, features, -1.0)
 
-    def _add_toolset(
-        self,
-        prompt: Prompt,
-        key: bytes,
-        toolset: Toolset,
-        weights: Weights,
-        features: FeatureSum,
-        times: float = 1.0,
-    ) -> None:
-        rows = self._store.measured([message_key(prompt.scope, key)])
-        if rows:
-            features.add_share(rows[0], times)
-        else:
-            features.add_tools(toolset, weights.text.predict(toolset.text), times)
+def _add_tools(
+    toolset: Toolset, row: Measured | None, weights: Weights, features: FeatureSum, times: float = 1.0
+) -> None:
+    """Add a tool set, as it was measured or else as predicted. `times` is -1 to subtract it."""
+    if row is not None:
+        features.add_share(row, times)
+    else:
+        features.add_tools(toolset, weights.text.predict(toolset.text), times)
 
 
 def tools_tokens(toolset: Toolset, weights: Weights) -> float:
     """Predict the tokens of a tool set from its features."""
     features = FeatureSum()
     features.add_tools(toolset, weights.text.predict(toolset.text))
-    return weights.extra.predict(features.extras())
+    return weights.extra.predict(features.extra)
 
 
 def _add_message(message: CountedMessage, rows: MeasuredRows, features: FeatureSum) -> None:
@@ -293,9 +328,9 @@ def shares(estimate: PromptEstimate, weights: Weights) -> tuple[Share, ...]:
         "text": estimate.text,
         "safety margin": estimate.margin,
     }
-    for feature, amount in estimate.features.extras():
-        label = _LABELS[Extra(feature)]
-        amounts[label] = amounts.get(label, 0.0) + amount * weights.extra.values[feature]
+    for feature, label in _LABELS.items():
+        tokens = estimate.features.extra[feature] * weights.extra.values[feature]
+        amounts[label] = amounts.get(label, 0.0) + tokens
     parts = sorted(
         (Share(label, round(amount)) for label, amount in amounts.items() if round(amount) > 0),
         key=lambda share: -share.tokens,

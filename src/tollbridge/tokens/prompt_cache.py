@@ -36,24 +36,8 @@ _CHARACTERS_PER_TOKEN = 4
 # Options that do not change how a provider reads the prompt. `prompt_cache_options` contains the id of the
 # previous response, and its lifetime is read separately.
 _NEUTRAL_OPTIONS = frozenset(
-    {
-        "cache_control",
-        "cache_ttl",
-        "client_metadata",
-        "diagnostics",
-        "include",
-        "max_tokens",
-        "metadata",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "seed",
-        "stop",
-        "store",
-        "stream",
-        "stream_options",
-        "user",
-    }
+    "cache_control cache_ttl client_metadata diagnostics include max_tokens metadata prompt_cache_options "
+    "prompt_cache_retention safety_identifier seed stop store stream stream_options user".split()
 )
 _NAME_LIMIT = 200  # characters of a name that is kept
 
@@ -335,7 +319,6 @@ class SentPrompt(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         started: When it was sent, in seconds since the epoch.
         provider: The provider that answered, if the gateway says which.
-        usage: The reported tokens of the prompt.
     """
 
     turn: str

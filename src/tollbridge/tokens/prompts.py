@@ -14,10 +14,8 @@ from typing import Any
 import msgspec
 
 from tollbridge.tokens.features import TokenTable, Vector
-from tollbridge.tokens.learner import Extra
 from tollbridge.tokens.limits import LIMITS
 from tollbridge.tokens.media import media_tokens, text_of
-from tollbridge.tokens.records import Measured
 from tollbridge.tokens.tokenizers import Family, LruCache, TextFeatures, family_of
 from tollbridge.types.messages import (
     ChatRequest,
@@ -213,12 +211,12 @@ def _texts(part: Part) -> Iterator[str]:
                 yield text
 
 
-def long_texts(message: Message) -> Iterator[str]:
-    """Yield the texts of a message that are slow to count."""
-    for part in message.parts:
-        for text in (part.text,) if isinstance(part, ThinkingPart) else _texts(part):
-            if len(text) > LIMITS.long_text:
-                yield text
+def long_texts(messages: Sequence[Message]) -> list[str]:
+    """Return the texts of messages that are slow to count."""
+    parts = [part for message in messages for part in message.parts]
+    texts = [part.text for part in parts if isinstance(part, ThinkingPart)]
+    texts += [text for part in parts for text in _texts(part)]
+    return [text for text in texts if len(text) > LIMITS.long_text]
 
 
 def _media(part: Part) -> Iterator[DataPart]:
@@ -248,53 +246,6 @@ def find_last_user_message(messages: Sequence[Message]) -> int:
         if message.role is Role.USER and not all(isinstance(part, ToolResultPart) for part in message.parts):
             return index
     return -1
-
-
-class FeatureSum:
-    """A sum of features: of text, of everything else, and tokens that were measured before.
-
-    Attributes:
-        text: Amounts by cluster.
-        extra: Amounts by `Extra`.
-        squares: The sum of the squares of each text's o200k tokens.
-        tools_squares: The sum of the squares of the tools' tokens, if they were not measured.
-        measured: The sum of `shares`.
-        shares: The measurements, with how often each is added.
-    """
-
-    def __init__(self) -> None:
-        self.text: dict[int, float] = {}
-        self.extra = [0.0] * len(Extra)
-        self.squares = 0.0
-        self.tools_squares = 0.0
-        self.measured = 0.0
-        self.shares: list[tuple[Measured, float]] = []
-
-    def add_text(self, vector: Vector) -> None:
-        total = 0
-        for kind, count in vector:
-            self.text[kind] = self.text.get(kind, 0.0) + count
-            total += count
-        self.squares += total**2
-
-    def add_share(self, row: Measured, times: float = 1.0) -> None:
-        self.measured += times * row[1]
-        self.shares.append((row, times))
-
-    def add_tools(self, toolset: Toolset, tokens: float, times: float = 1.0) -> None:
-        self.extra[Extra.TOOLS_TEXT] += times * tokens
-        self.extra[Extra.TOOLS] += times * toolset.count
-        self.extra[Extra.TOOLS_PRESENT] += times * bool(toolset.count)
-        self.tools_squares += tokens**2
-
-    def texts(self) -> list[tuple[int, float]]:
-        return list(self.text.items())
-
-    def extras(self) -> list[tuple[int, float]]:
-        return [(feature, amount) for feature, amount in enumerate(self.extra) if amount]
-
-
-# --- Prompts ---
 
 
 class CountedMessage(msgspec.Struct, frozen=True):

@@ -34,10 +34,8 @@ class LedgerChanges(msgspec.Struct):
 
     Attributes:
         version: The version of the weights that `learned` was computed from.
-        measured: Measured messages and tool sets.
         learned: Weights by name.
         toolsets: Features of tool sets by name.
-        outcomes: Estimates that can be compared with reports.
     """
 
     version: int = 0
@@ -237,15 +235,14 @@ class Verdict(Enum):
     IMPLAUSIBLE = "implausible"
 
 
-class _Pattern:
+class _Pattern(msgspec.Struct):
     """The latest reports of one scope."""
 
-    def __init__(self) -> None:
-        self.refused: list[Report] = []
-        self.partial = 0  # partial reports in a row
-        self.complete = 0  # complete reports of later turns in a row
-        self.is_partial = False
-        self.is_clearing = False  # the server was seen to remove old messages
+    refused: list[Report] = []
+    partial: int = 0  # partial reports in a row
+    complete: int = 0  # complete reports of later turns in a row
+    is_partial: bool = False
+    is_clearing: bool = False  # the server was seen to remove old messages
 
 
 class UsageFilter:

@@ -414,6 +414,10 @@ def is_marker(part: object) -> bool:
     return isinstance(part, DataPart) and part.mime == PACK_MIME
 
 
+def without_markers(parts: Iterable[Part]) -> list[Part]:
+    return [part for part in parts if not (isinstance(part, DataPart) and part.mime == PACK_MIME)]
+
+
 def read_reasoning_pack(data: bytes) -> ReasoningPack | None:
     """Decode a reasoning pack. Return `None` if the data is invalid."""
     try:

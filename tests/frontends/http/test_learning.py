@@ -12,6 +12,7 @@ from tests.frontends.http.servers import LocalServer, local_server
 
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols.openresponses.caller import CALLER
+from tollbridge.storage.worker import WorkerThread
 from tollbridge.testing.server import Gateway
 from tollbridge.token_accounting import WAITING_LIMIT, TokenAccounting
 
@@ -91,7 +92,11 @@ async def test_a_body_that_cannot_be_decoded_passes_and_teaches_nothing() -> Non
 
 
 async def test_requests_that_end_faster_than_they_are_learned_from_are_skipped() -> None:
-    tokens, busy, learned = TokenAccounting(HybridTokenEstimator()), threading.Event(), 0
+    tokens, busy, learned = (
+        TokenAccounting(HybridTokenEstimator(), WorkerThread("background")),
+        threading.Event(),
+        0,
+    )
 
     def learn(_: HybridTokenEstimator) -> None:
         nonlocal learned
