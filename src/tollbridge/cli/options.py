@@ -196,19 +196,20 @@ def read_attachment(path: Path) -> TextPart | DataPart:
     return TextPart(f"{path.name}:\n\n{fence}\n{text.rstrip()}\n{fence}")
 
 
-def read_file(path: Path) -> bytes:
-    """Read a file that an option names.
+def read_file(path: Path, limit: int = FILE_LIMIT, *, allow_dash: bool = False) -> bytes:
+    """Read a file of at most `limit` bytes that an option names; with `allow_dash`, - is standard input.
 
     Raises:
         click.ClickException: The file cannot be read or is too large.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_LIMIT + 1)
+        with click.open_file(path, "rb") if allow_dash else path.open("rb") as file:
+            data: bytes = file.read(limit + 1)
     except OSError as error:
-        raise click.ClickException(f"Cannot read {path}: {error.strerror}. Name another file.") from error
-    if len(data) > FILE_LIMIT:
-        raise click.ClickException(f"{path} exceeds the {FILE_LIMIT >> 20} MiB limit.")
+        others = "another file, or - for standard input" if allow_dash else "another file"
+        raise click.ClickException(f"Cannot read {path}: {error.strerror}. Name {others}.") from error
+    if len(data) > limit:
+        raise click.ClickException(f"{path} exceeds the {limit >> 20} MiB limit.")
     return data
 
 
