@@ -207,7 +207,7 @@ class _Chat:
             shown = self._shown_changes - SENSITIVE_NOTES
             show_changes([change for change in answer.changes if change not in shown], screen)
             self._shown_changes.update(answer.changes)
-            screen.note(usage_line(answer.usage, turn.timing, answer.cost.charge))
+            screen.note(usage_line(answer))
         else:
             self._failed = True
             self._session.print_error(answer.error)

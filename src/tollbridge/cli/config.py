@@ -113,15 +113,14 @@ def _redact(name: str, value: Any) -> Any:
 def account_rows(loaded: LoadedSettings) -> list[SettingRow]:
     """Return the URL and the source of the key of each account."""
     try:
-        accounts = all_accounts(loaded)
+        current = resolve_account(loaded)
     except RequestError as error:
         return [SettingRow("current account", None, error.message)]
-    current = accounts[0]
     return [
         SettingRow("current account", current.name, f"{current.base_url}, {current.backend}"),
         *(
             SettingRow(f"key ({quote_name(account.name)})", describe_key(account), account.base_url)
-            for account in accounts
+            for account in all_accounts(loaded)
         ),
     ]
 

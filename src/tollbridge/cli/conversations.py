@@ -16,7 +16,7 @@ from typing import Any, assert_never
 import click
 import msgspec
 
-from tollbridge.cli.options import KeepOptions, PromptOptions
+from tollbridge.cli.options import KeepOptions, PromptOptions, read_file
 from tollbridge.cli.terminal import one_line
 from tollbridge.config.schema import Settings
 from tollbridge.transport.files import data_folder, make_folder, replace_file
@@ -188,16 +188,10 @@ def read_conversation(path: Path) -> SavedConversation:
     """Read a saved conversation.
 
     Raises:
-        click.ClickException: The file cannot be read, or contains something else.
+        click.ClickException: The file cannot be read, is too large, or contains something else.
     """
+    data = read_file(path, SIZE_LIMIT)
     try:
-        with path.open("rb") as file:
-            data = file.read(SIZE_LIMIT + 1)
-    except OSError as error:
-        raise click.ClickException(f"Cannot read {path}: {error.strerror or error}.") from error
-    try:
-        if len(data) > SIZE_LIMIT:
-            raise ValueError(f"it exceeds the {SIZE_LIMIT >> 20} MiB limit")
         return msgspec.convert(read_json(data), SavedConversation)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors too
         is_kept = path.parent == kept_folder()

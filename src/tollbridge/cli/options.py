@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -240,16 +239,14 @@ def _read_headers(
 def _check_url(_context: click.Context, option: click.Parameter, url: str | None) -> str | None:
     if not url:
         return None
+    # Imported here, because this module is loaded with every command.
+    from tollbridge.config.validation import url_problem
+
     if has_userinfo(url):
         raise click.BadParameter(USERINFO_ERROR)
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises if it is not a port
-    except ValueError as error:
-        raise click.BadParameter(f"{url!r} is not a valid URL: {error}.") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        example = "https://host/v1" if option.name == "base_url" else "https://host/api/chat"
-        raise click.BadParameter(f"{url!r} is not an http or https URL. Expected something like {example}.")
+    example = "https://host/v1" if option.name == "base_url" else "https://host/api/chat"
+    if problem := url_problem(url, example):
+        raise click.BadParameter(f"{url!r} is {problem}.")
     return url
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import click
 import msgspec
 
+from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import WholeNumber, json_option
 from tollbridge.cli.output import Column, Row, decimal_fields, print_json_lines, show_table
 from tollbridge.cli.terminal import format_count, format_seconds, one_line, wrap_line
@@ -98,7 +99,7 @@ def usage(
         return
     by = tuple(dict.fromkeys(by))
     period = _period(by, days, since, until)
-    groups = asyncio.run(_read_groups(by, *period))
+    groups = use_engine(lambda engine: engine.usage_sums(by, *period))
     if as_json:
         print_json_lines(_describe(by, group) for group in groups)
     elif as_csv:
@@ -136,11 +137,6 @@ def _describe_period(since: float, until: float) -> str:
         days = round((until - since) / 86_400)
         return f"in the last {format_count(days, 'day')}"
     return f"from {first} to {last}"
-
-
-async def _read_groups(by: Sequence[Dimension], since: float, until: float) -> list[UsageGroup]:
-    async with Engine.open() as engine:
-        return await engine.usage_sums(by, since, until)
 
 
 # --- JSON and CSV ---
@@ -323,7 +319,11 @@ def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -
         raise click.UsageError("Use either TURN or --list.")
     if limit is not None and not as_list:
         raise click.UsageError("--limit needs --list.")
-    reports = asyncio.run(_read_reports(turn, as_list=as_list, limit=limit or _DEFAULT_LIMIT))
+    if as_list:
+        reports = use_engine(lambda engine: engine.cache_misses(limit or _DEFAULT_LIMIT))
+    else:
+        report = use_engine(lambda engine: engine.cache_report(turn))
+        reports = [] if report is None else [report]
     if as_json:
         print_json_lines(map(to_fields, reports))
     elif as_list and reports:
@@ -336,14 +336,6 @@ def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -
         raise click.ClickException(f'There is no turn "{one_line(turn)}". Run `tollbridge explain --list`.')
     missing = "No cache misses are recorded." if as_list else "No requests are recorded yet."
     click.echo(missing, err=True)
-
-
-async def _read_reports(turn: str | None, *, as_list: bool, limit: int) -> list[StoredReport]:
-    async with Engine.open() as engine:
-        if as_list:
-            return await engine.cache_misses(limit)
-        report = await engine.cache_report(turn)
-        return [] if report is None else [report]
 
 
 def to_fields(report: StoredReport) -> dict[str, Any]:

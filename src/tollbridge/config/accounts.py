@@ -56,9 +56,12 @@ def named_account(loaded: LoadedSettings, name: str) -> Account:
 
 
 def all_accounts(loaded: LoadedSettings) -> list[Account]:
-    """Return the account in use, followed by the other accounts of the settings."""
-    selected = resolve_account(loaded)
+    """Return the account in use, unless the settings select none, and the other accounts of the settings."""
     accounts = [named_account(loaded, name) for name in loaded.settings.accounts]
+    try:
+        selected = resolve_account(loaded)
+    except SettingsUnusable:
+        return accounts
     others = [msgspec.structs.replace(account, selected=False) for account in accounts if account != selected]
     return [selected, *others]
 
