@@ -104,7 +104,7 @@ class _Chat:
         self._over_budget = self._next_over_budget = over_budget
         self._shown_changes: set[str] = set()
         self._saved_files: set[Path] = set()
-        self._spending = _Spending()
+        self._spending: list[tuple[Usage | None, Decimal | None]] = []  # of each answer
         self._typed = ""  # during the start or the last answer
         self._failed = False
         self._exit = False
@@ -197,7 +197,7 @@ class _Chat:
         self._next_over_budget = self._over_budget
         self._typed = typed.text
         answer = turn.answer
-        self._spending.add(answer.usage, answer.cost.charge)
+        self._spending.append((answer.usage, answer.cost.charge))
         if self._conversation.add(question, answer.parts):
             self._attachments = ()
             self._conversation.keep(self._session.secrets)
@@ -288,7 +288,15 @@ class _Chat:
 
     def _cost(self, rest: str) -> None:
         _refuse_argument("/cost", rest)
-        self._print(self._spending.describe())
+        usages = [usage for usage, _ in self._spending if usage is not None]
+        tokens = sum((usage.input_tokens or 0) + (usage.output_tokens or 0) for usage in usages)
+        costs = [cost for _, cost in self._spending if cost is not None]
+        parts = [format_count(len(self._spending), "answer"), format_count(tokens, "token")]
+        if costs:
+            parts.append(f"${sum(costs):.4f}")
+        if unknown := len(self._spending) - len(costs):  # not counted as free
+            parts.append(f"cost of {format_count(unknown, 'answer')} unknown")
+        self._print(" · ".join(parts))
 
     def _help(self, _rest: str) -> None:
         lines = [f"{each.usage:<13} {each.summary}" for each in self._commands.values() if each.usage]
@@ -310,31 +318,3 @@ def _path_of(text: str, example: str) -> Path:
 def _refuse_argument(command: str, argument: str) -> None:
     if argument:
         raise click.UsageError(f"{command} takes no argument. Remove {to_json(one_line(argument))}.")
-
-
-class _Spending:
-    """The tokens and the cost of the answers of a chat."""
-
-    def __init__(self) -> None:
-        self._answers = 0
-        self._tokens = 0
-        self._total = Decimal(0)
-        self._without_price = 0
-
-    def add(self, usage: Usage | None, cost: Decimal | None) -> None:
-        self._answers += 1
-        if usage is not None:
-            self._tokens += (usage.input_tokens or 0) + (usage.output_tokens or 0)
-        if cost is None:
-            self._without_price += 1
-        else:
-            self._total += cost
-
-    def describe(self) -> str:
-        """Return one line. An answer whose price or usage is unknown is not counted as free."""
-        parts = [format_count(self._answers, "answer"), format_count(self._tokens, "token")]
-        if self._without_price < self._answers:
-            parts.append(f"${self._total:.4f}")
-        if self._without_price:
-            parts.append(f"cost of {format_count(self._without_price, 'answer')} unknown")
-        return " · ".join(parts)

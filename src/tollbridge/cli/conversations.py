@@ -70,11 +70,7 @@ class Conversation:
         return ChatRequest(model=self.model, messages=messages, conversation=self._id, **self._parameters)
 
     def add(self, question: Message, answer: Sequence[Part]) -> bool:
-        """Add a question and its answer, unless the answer has nothing but reasoning.
-
-        Returns:
-            Whether they were added.
-        """
+        """Add a question and its answer. Return false if the answer has nothing but reasoning."""
         answered = any(not isinstance(part, ThinkingPart) for part in answer)
         if answered:
             self.messages += [question, Message(Role.ASSISTANT, tuple(answer))]

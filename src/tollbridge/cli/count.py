@@ -82,20 +82,21 @@ def count(file: Path | None, model: str | None, messages: Path | None, as_json: 
 
     Use - as FILE to read from standard input. Uses what was learned from earlier responses. Works offline.
     """
-    if file is None and messages is None:
+    path = messages or file
+    if path is None:
         raise click.UsageError("Provide a FILE (- for standard input) or --messages FILE.json.")
     if file is not None and messages is not None:
         raise click.UsageError("Provide either FILE or --messages, not both.")
+    data = read_file(path, FILE_LIMIT, allow_dash=True)
     model = model or load_settings().settings.model
     if not model:
         raise click.UsageError("Name the model with --model, TOLLBRIDGE_MODEL or the setting `model`.")
 
     def show_count(estimator: HybridTokenEstimator) -> None:
         if messages is not None:
-            request = read_request(model, read_file(messages, FILE_LIMIT, allow_dash=True))
-            _show_conversation(model, estimator.estimate_request(request), as_json)
-        elif file is not None:
-            _show_text(count_text(estimator, model, _read_text(file)), as_json)
+            _show_conversation(model, estimator.estimate_request(read_request(model, data)), as_json)
+        else:
+            _show_text(count_text(estimator, model, _decode_text(data, path)), as_json)
 
     try:
         asyncio.run(_use_estimator(show_count))
@@ -109,11 +110,11 @@ async def _use_estimator(function: Callable[[HybridTokenEstimator], T]) -> T:
         return function(engine.estimator)
 
 
-def _read_text(file: Path) -> str:
+def _decode_text(data: bytes, path: Path) -> str:
     try:
-        return read_file(file, FILE_LIMIT, allow_dash=True).decode()
+        return data.decode()
     except UnicodeDecodeError as error:
-        name = "Standard input" if str(file) == "-" else file
+        name = "Standard input" if str(path) == "-" else path
         raise click.ClickException(
             f"{name} is not UTF-8 text (byte {error.start}). Images and other files are counted as parts of "
             "a conversation: use --messages."

@@ -21,6 +21,8 @@ _MILLION = 1_000_000
 _PRICES = ("input", "output", "cache_read", "cache_write")
 # Few lists have these. They are left out if they are unknown.
 _OTHER_PRICES = ("cache_write_long", "reasoning", "image", "web_search")
+# The fields of a model that are shown unchanged in JSON.
+_FIELDS = ("id", "name", "description", "owner", "type", "created", "context_window", "max_output_tokens")
 # The gateways' names for capabilities.
 _TAGS = {"tools": "tool-use", "images": "vision", "files": "file-input", "reasoning": "reasoning"}
 COLUMNS = (
@@ -138,14 +140,7 @@ async def _list(where: ConnectionOptions, refresh: bool) -> tuple[list[Model], i
 def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
     prices = model.prices
     return {
-        "id": model.id,
-        "name": model.name,
-        "description": model.description,
-        "owner": model.owner,
-        "type": model.type,
-        "created": model.created,
-        "context_window": model.context_window,
-        "max_output_tokens": model.max_output_tokens,
+        **{name: getattr(model, name) for name in _FIELDS},
         "tags": sorted(model.tags),
         "supported_parameters": sorted(model.parameters),
         "prices": None if prices is None else _encode_prices(prices),

@@ -162,11 +162,7 @@ class KeepOptions(msgspec.Struct, frozen=True):
 
 
 def read_image(path: Path) -> DataPart:
-    """Read an image file. The MIME type comes from its content, not from its name.
-
-    Raises:
-        click.ClickException: The file cannot be read, is too large or is not an image.
-    """
+    """Read an image file. The MIME type comes from its content, not from its name."""
     data = read_file(path)
     mime = sniff(data)
     if mime is None or not mime.startswith("image/"):
@@ -177,11 +173,7 @@ def read_image(path: Path) -> DataPart:
 
 
 def read_attachment(path: Path) -> TextPart | DataPart:
-    """Read a file of any kind: a text as a Markdown code block with the file's name, others as data.
-
-    Raises:
-        click.ClickException: The file cannot be read, is too large, or is of an unknown binary format.
-    """
+    """Read a file of any kind: a text as a Markdown code block with the file's name, others as data."""
     data = read_file(path)
     if mime := sniff(data):
         return DataPart(data, mime, path.name)

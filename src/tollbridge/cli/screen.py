@@ -148,7 +148,12 @@ class Screen:
 
     def __init__(self, out: TextIO, side: TextIO, *, raw: bool = False) -> None:
         self._spinner = Spinner(side) if supports_styles(side) else None
-        self._markdown = _open_markdown(out) if supports_styles(out) and not raw else None
+        self._markdown: MarkdownWriter | None = None
+        if supports_styles(out) and not raw:
+            # Imported here: answers are often written to a pipe or a file.
+            from tollbridge.cli.markdown import MarkdownWriter
+
+            self._markdown = MarkdownWriter(out)
         self._out = self._markdown or _Output(out)
         self._side = _Output(side, is_dim=True)
         # Reasoning and text are separated by a blank line only if both appear on the terminal.
@@ -216,13 +221,6 @@ class Screen:
     def _write_over_spinner(self) -> None:
         if self._spinner is not None:
             self._spinner.clear()
-
-
-def _open_markdown(stream: TextIO) -> MarkdownWriter:
-    # Imported here: answers are often written to a pipe or a file.
-    from tollbridge.cli.markdown import MarkdownWriter
-
-    return MarkdownWriter(stream)
 
 
 class _Output:

@@ -23,11 +23,12 @@ def resolve_account(loaded: LoadedSettings) -> Account:
             configured, or if there are several accounts and none is selected.
     """
     settings = loaded.settings
-    if settings.base_url and settings.account and loaded.rank("base_url") == loaded.rank("account"):
+    url_rank, account_rank = RANKS.index(loaded.rank("base_url")), RANKS.index(loaded.rank("account"))
+    if settings.base_url and settings.account and url_rank == account_rank:
         raise SettingsUnusable(
             f"{loaded.origin('base_url')} and {loaded.origin('account')} conflict. Remove one of them."
         )
-    if settings.base_url and (not settings.account or loaded.outranks("base_url", "account")):
+    if settings.base_url and (not settings.account or url_rank < account_rank):
         return _unnamed_account(loaded, settings.base_url)
     name = settings.account or _default_account_name(loaded)
     return named_account(loaded, name) if name else _vercel_account(loaded)

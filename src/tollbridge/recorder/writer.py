@@ -228,12 +228,6 @@ def _join_output(lines: list[AnyLine]) -> str:
 def _error_facts(error: BridgeError | None) -> dict[str, Any] | None:
     if error is None:
         return None
-    facts = {
-        "kind": error.kind,
-        "message": hide_userinfo(error.message),
-        "status": error.status,
-        "code": error.code,
-        "request_id": error.request_id,
-        "retry_after": error.retry_after,
-    }
-    return {name: value for name, value in facts.items() if value is not None}
+    names = ("kind", "message", "status", "code", "request_id", "retry_after")
+    facts = {name: value for name in names if (value := getattr(error, name)) is not None}
+    return facts | {"message": hide_userinfo(error.message)}
