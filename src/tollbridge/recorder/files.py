@@ -1,8 +1,9 @@
-"""The file of a recording while its turn runs."""
+"""The files of recordings: one per turn, in a folder of limited size."""
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterable
@@ -10,9 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from tollbridge.recorder.limits import RecorderLimits
+from tollbridge.recorder.recording import is_recording
 from tollbridge.transport.files import create_file, make_folder
 
 log = logging.getLogger(__name__)
+
+# The names of recordings, and of the files that replace them. Other files in the folder belong to the user
+# and are not deleted.
+_RECORDING_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.jsonl")
+_DRAFT_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.part")
 
 
 def _make_recording_folder(folder: Path) -> None:
@@ -22,6 +30,23 @@ def _make_recording_folder(folder: Path) -> None:
     if is_new and any((parent / ".git").exists() for parent in folder.resolve().parents):
         with suppress(FileExistsError), create_file(folder / ".gitignore") as file:
             file.write(b"*\n")
+
+
+def delete_old_files(folder: Path, limits: RecorderLimits) -> None:
+    """Delete the oldest recordings beyond the limits, and the drafts of processes that were killed."""
+    size = 0
+    paths = list(folder.iterdir())
+    recordings = [path for path in paths if _RECORDING_NAME.fullmatch(path.name)]
+    recordings.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for index, path in enumerate(recordings):
+        size += path.stat().st_size
+        exceeds_limits = index >= limits.folder_files or size > limits.folder_bytes
+        if index and exceeds_limits and is_recording(path):
+            path.unlink(missing_ok=True)
+    oldest = time.time() - limits.draft_seconds
+    for path in paths:
+        if _DRAFT_NAME.fullmatch(path.name) and path.stat().st_mtime < oldest:
+            path.unlink(missing_ok=True)
 
 
 class RecordingFile:
