@@ -14,7 +14,7 @@ import pytest
 from tests.cli.cli_process import environment, tollbridge
 from tests.turns import completed
 
-from tollbridge.recorder.limits import RecorderLimits
+from tollbridge.recorder.files import RecorderLimits
 from tollbridge.recorder.recording import DataLine, Recording, RecordingStart, RequestLine, read_recording
 from tollbridge.recorder.replay import diff_parts, replay_recording
 from tollbridge.recorder.writer import RecordingWriter

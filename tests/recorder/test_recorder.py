@@ -20,7 +20,7 @@ from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.memory import CompatMemory
 from tollbridge.connections import open_client
 from tollbridge.protocols import BACKENDS
-from tollbridge.recorder.limits import LIMITS, RecorderLimits
+from tollbridge.recorder.files import LIMITS, RecorderLimits
 from tollbridge.recorder.recording import (
     FORMAT,
     AnyLine,

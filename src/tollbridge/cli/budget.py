@@ -239,12 +239,7 @@ def _bar(share: float) -> str:
 
 
 def _edit(file: SettingsFile, name: str, value: str | None) -> None:
-    """Set or remove a budget in the settings file.
-
-    Raises:
-        SettingsUnusable: The file cannot be written, or contains something else as the budgets.
-        SettingsError: A setting of the file is invalid. Nothing is written.
-    """
+    """Set or remove a budget in the settings file. Nothing is written if a setting of the file is invalid."""
     changed = file.with_value(name, value)
     validate_settings(changed.table, file.locate)
     changed.write()

@@ -214,8 +214,6 @@ class _Chat:
         if self._interactive:
             click.echo(err=True)
 
-    # --- Commands ---
-
     def _new(self, rest: str) -> None:
         _refuse_argument("/new", rest)
         self._conversation.clear()

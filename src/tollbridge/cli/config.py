@@ -156,8 +156,6 @@ def _describe(row: SettingRow) -> str:
             return to_json(row.value)
 
 
-# --- Changing the settings file ---
-
 _NEW_FILE = "# Settings of Tollbridge. `tollbridge config` shows all settings and their values.\n"
 
 
@@ -251,8 +249,6 @@ def edit() -> int:
             if not sys.stdin.isatty() or not click.confirm("Edit it again?", default=True, err=True):
                 return 1
 
-
-# --- Keys ---
 
 # Keys are shorter; longer input is not a key.
 MAX_KEY_LENGTH = 16 * 1024

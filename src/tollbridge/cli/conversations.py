@@ -200,9 +200,6 @@ def write_conversation(path: Path, conversation: SavedConversation, keys: Iterab
     """Write a conversation to a private file: as Markdown if the name ends in .md, else as JSON.
 
     `keys` are removed from it.
-
-    Raises:
-        click.ClickException: The file cannot be written.
     """
     # Imported here because few commands write a conversation.
     from tollbridge.recorder.keys import hide_keys

@@ -120,15 +120,8 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
 
     def flags(self) -> dict[str, object]:
         """Return the options as settings with the highest precedence; `None` for options that are not set."""
-        return {
-            "account": self.account,
-            "base_url": self.base_url,
-            "backend": self.backend,
-            "allow_http": self.allow_http or None,
-            "headers": self.headers or None,
-            "record": self.record,
-            "record_redact": self.record_redact or None,
-        }
+        names = ("account", "base_url", "backend", "allow_http", "headers", "record", "record_redact")
+        return {name: getattr(self, name) or None for name in names}
 
     def as_arguments(self) -> str:
         """Return the options that select the gateway, as they are typed: ` --base-url https://host/v1`."""

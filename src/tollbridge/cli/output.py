@@ -28,8 +28,6 @@ from tollbridge.types.text import replace_surrogates
 if TYPE_CHECKING:
     from rich.table import Table
 
-# --- Tables ---
-
 _GAP = 2
 
 
@@ -133,9 +131,6 @@ def print_table(table: Table, width: int) -> None:
         console.print(table)
     for line in capture.get().splitlines():
         click.echo(line.rstrip())
-
-
-# --- The summary of a turn, and JSON ---
 
 
 def describe_answer(answer: Answer) -> dict[str, Any]:

@@ -189,9 +189,6 @@ async def _wait_for_signal() -> None:
     await stopped.wait()
 
 
-# --- The local model and the embedded gateway ---
-
-
 @click.command()
 @click.option(
     "--model",

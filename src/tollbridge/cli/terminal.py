@@ -15,8 +15,6 @@ from typing import TextIO
 
 import click
 
-# --- Text ---
-
 # Every control character except tab and newline is replaced: an escape sequence in an answer could change
 # the window title, move the cursor or insert input. Carriage returns are removed.
 _CONTROL_CHARACTERS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: None}
@@ -88,9 +86,6 @@ def dim(text: str, stream: TextIO) -> str:
 def bold(text: str, stream: TextIO) -> str:
     """Return the text as it is written to a stream where it should be bold."""
     return f"{BOLD}{text}{PLAIN}" if supports_styles(stream) else text
-
-
-# --- Standard streams ---
 
 
 class OutputError(click.ClickException):

@@ -1,4 +1,4 @@
-"""`tollbridge usage` and `explain`: token usage and cost, and what the provider's prompt cache did."""
+"""`tollbridge usage`: token usage and cost, in the terminal or as a page."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ import msgspec
 from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import WholeNumber, json_option
 from tollbridge.cli.output import Column, Row, decimal_fields, print_json_lines, show_table
-from tollbridge.cli.terminal import format_count, format_seconds, one_line, wrap_line
+from tollbridge.cli.terminal import format_count, format_seconds, wrap_line
 from tollbridge.engine import Engine
 from tollbridge.storage.reports import DIMENSIONS, Dimension, UsageGroup, UsageTotals, add_up, start_of_day
-from tollbridge.storage.rows import StoredReport
 
 _BAR_WIDTH = 8
 _DEFAULT_DIMENSIONS: tuple[Dimension, ...] = ("day", "model")
@@ -110,9 +109,6 @@ def usage(
         click.echo(f"No usage {_describe_period(*period)}.", err=True)
 
 
-# --- Reading ---
-
-
 def _period(
     by: Sequence[Dimension], days: int | None, since: datetime | None, until: datetime | None
 ) -> tuple[float, float]:
@@ -137,9 +133,6 @@ def _describe_period(since: float, until: float) -> str:
         days = round((until - since) / 86_400)
         return f"in the last {format_count(days, 'day')}"
     return f"from {first} to {last}"
-
-
-# --- JSON and CSV ---
 
 
 def _describe(by: Sequence[Dimension], group: UsageGroup) -> dict[str, Any]:
@@ -170,9 +163,6 @@ def _format_csv(by: Sequence[Dimension], groups: Sequence[UsageGroup]) -> str:
 def _protect(value: object) -> object:
     """Keep spreadsheets from reading a name as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
-
-
-# --- The table ---
 
 
 def _show(by: Sequence[Dimension], groups: Sequence[UsageGroup]) -> None:
@@ -266,9 +256,6 @@ def _money(amount: Decimal | None, *, partial: bool = False) -> str:
     return "" if amount is None else f"{'≥ ' if partial else ''}{amount:.4f}"
 
 
-# --- The page ---
-
-
 async def _serve_page(days: int | None) -> None:
     """Serve the usage page until Ctrl-C. Nobody else can read it: its address has a random token."""
     import secrets
@@ -282,95 +269,3 @@ async def _serve_page(days: int | None) -> None:
         click.echo("Open this address in a browser. Press Ctrl-C to stop.", err=True)
         await engine.usage_report(days or 30)  # it is ready when the page asks for it
         await asyncio.Event().wait()
-
-
-# --- Explanations of the prompt cache ---
-
-# The first characters of a turn's id identify it.
-_ID_LENGTH = 8
-_DEFAULT_LIMIT = 20
-REPORT_COLUMNS = (
-    Column("turn"),
-    Column("time", drop_order=2),
-    Column("model", min_width=16, drop_order=1),
-    Column("cached", right=True),
-    Column("expected", right=True),
-    Column("cost $", right=True, drop_order=3),
-    Column("reason", min_width=24),
-)
-
-
-@click.command()
-@click.argument("turn", required=False)
-@click.option("--list", "as_list", is_flag=True, help="List the latest cache misses.")
-@click.option(
-    "--limit",
-    type=WholeNumber(1, 5000),
-    metavar="N",
-    help=f"With --list: number of misses to list.  [default: {_DEFAULT_LIMIT}]",
-)
-@json_option("Output JSON Lines, one object per turn.")
-def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -> None:
-    """Explain how much of a prompt was read from the provider's prompt cache.
-
-    TURN is the id of a turn or its first characters, as `--list` shows it; by default the last turn.
-    """
-    if as_list and turn is not None:
-        raise click.UsageError("Use either TURN or --list.")
-    if limit is not None and not as_list:
-        raise click.UsageError("--limit needs --list.")
-    if as_list:
-        reports = use_engine(lambda engine: engine.cache_misses(limit or _DEFAULT_LIMIT))
-    else:
-        report = use_engine(lambda engine: engine.cache_report(turn))
-        reports = [] if report is None else [report]
-    if as_json:
-        print_json_lines(map(to_fields, reports))
-    elif as_list and reports:
-        _show_list(reports)
-    elif reports:
-        _show_report(reports[0])
-    if reports:
-        return
-    if turn is not None:
-        raise click.ClickException(f'There is no turn "{one_line(turn)}". Run `tollbridge explain --list`.')
-    missing = "No cache misses are recorded." if as_list else "No requests are recorded yet."
-    click.echo(missing, err=True)
-
-
-def to_fields(report: StoredReport) -> dict[str, Any]:
-    """Return a report as one JSON object."""
-    fields: dict[str, Any] = msgspec.to_builtins(report)
-    outcome: dict[str, Any] = fields.pop("report")
-    return {**fields, **outcome}
-
-
-def _show_report(report: StoredReport) -> None:
-    click.echo(f"Turn {report.turn[:_ID_LENGTH]}, {_time(report)}, {one_line(report.model)}")
-    source = " (Reported by the gateway.)" if report.report.source == "gateway" else ""
-    click.echo(wrap_line(one_line(f"{report.report.sentence}{source}"), sys.stdout))
-
-
-def _show_list(reports: list[StoredReport]) -> None:
-    rows = [
-        Row(
-            (
-                entry.turn[:_ID_LENGTH],
-                _time(entry),
-                entry.model,
-                f"{entry.report.actual or 0:,}",
-                f"{entry.report.expected or 0:,}",
-                "" if entry.report.cost is None else f"{entry.report.cost:.4f}",
-                entry.report.reason,
-            )
-        )
-        for entry in reports
-    ]
-    show_table(REPORT_COLUMNS, rows)
-    costs = [entry.report.cost for entry in reports if entry.report.cost is not None]
-    cost = f", ${sum(costs):.4f}" if costs else ""
-    click.echo(f"Total: {format_count(len(reports), 'request')} missed the cache{cost}.")
-
-
-def _time(report: StoredReport) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(report.started))

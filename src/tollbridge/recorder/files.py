@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from tollbridge.recorder.limits import RecorderLimits
+import msgspec
+
 from tollbridge.recorder.recording import is_recording
 from tollbridge.transport.files import create_file, make_folder
 
@@ -21,6 +22,27 @@ log = logging.getLogger(__name__)
 # and are not deleted.
 _RECORDING_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.jsonl")
 _DRAFT_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.part")
+
+
+class RecorderLimits(msgspec.Struct, frozen=True):
+    """The limits of recordings and of their folder, with the reason for each.
+
+    Attributes:
+        folder_files: Recordings in a folder: several days of work. The newest is never deleted.
+        folder_bytes: Of all recordings in a folder, so that a setting that was forgotten fills no disk.
+        recording_bytes: Of all requests, and of all responses, in one recording. The lines are kept in memory
+            until the turn ends.
+        draft_seconds: A draft that is older than this belonged to a process that was killed: replacing a
+            recording takes less than a second.
+    """
+
+    folder_files: int = 500
+    folder_bytes: int = 512 * 1024 * 1024
+    recording_bytes: int = 32 * 1024 * 1024
+    draft_seconds: float = 3600.0
+
+
+LIMITS = RecorderLimits()
 
 
 def _make_recording_folder(folder: Path) -> None:

@@ -112,10 +112,7 @@ def read_line(text: bytes) -> AnyLine:
     Raises:
         ValueError: If it is not a line of a recording.
     """
-    try:
-        line: AnyLine = msgspec.convert(read_json(text), AnyLine)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
+    line: AnyLine = msgspec.convert(read_json(text), AnyLine)
     return line
 
 

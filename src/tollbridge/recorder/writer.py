@@ -20,9 +20,8 @@ from tollbridge.clients.observer import Observer
 from tollbridge.history.answer import parts_from_events
 from tollbridge.protocols import key_headers
 from tollbridge.recorder.draft import RecordingDraft
-from tollbridge.recorder.files import RecordingFile, delete_old_files
+from tollbridge.recorder.files import LIMITS, RecorderLimits, RecordingFile, delete_old_files
 from tollbridge.recorder.keys import contains_key
-from tollbridge.recorder.limits import LIMITS, RecorderLimits
 from tollbridge.recorder.recording import (
     FORMAT,
     AnyLine,
