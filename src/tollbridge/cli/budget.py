@@ -10,7 +10,7 @@ import msgspec
 
 from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import json_option
-from tollbridge.cli.output import Column, Row, decimal_fields, show_table, to_json
+from tollbridge.cli.output import Column, decimal_fields, show_table, to_json
 from tollbridge.cli.terminal import wrap_line
 from tollbridge.config.accounts import all_accounts
 from tollbridge.config.file import SettingsFile, read_file
@@ -104,7 +104,7 @@ def show(as_json: bool) -> None:
             amounts = decimal_fields(row, "limit", "spent", "reserved", "left")
             click.echo(to_json({**msgspec.to_builtins(row), **amounts}))
     elif rows:
-        show_table(COLUMNS, [Row(_cells(row), style=_style(row)) for row in rows])
+        show_table(COLUMNS, [_cells(row) for row in rows], [_style(row) for row in rows])
     else:
         hint = "No budget is set. Set one with `tollbridge budget set day 5`, for 5 US dollars a day."
         click.echo(wrap_line(hint, sys.stderr), err=True)

@@ -149,8 +149,7 @@ class _Chat:
     def run(self, typed: str = "") -> int:
         """Answer questions until the user exits. The exit code is 1 if a piped question failed.
 
-        Args:
-            typed: What the user typed before the first prompt, which starts with it.
+        The first prompt starts with `typed`, which the user typed before it.
         """
         self._typed = typed
         while not self._exit and (text := self._next_prompt()) is not None:

@@ -15,7 +15,7 @@ import msgspec
 
 from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import ConnectionOptions, connection_options, json_option
-from tollbridge.cli.output import Column, Row, print_json_lines, show_table, to_json
+from tollbridge.cli.output import Column, print_json_lines, show_table, to_json
 from tollbridge.cli.terminal import dim, one_line
 from tollbridge.config.accounts import all_accounts, named_account, resolve_account
 from tollbridge.config.errors import SettingsError, SettingsUnusable
@@ -127,16 +127,8 @@ def account_rows(loaded: LoadedSettings) -> list[SettingRow]:
 
 def _show(rows: list[SettingRow], loaded: LoadedSettings) -> None:
     file = f"the file {loaded.path}"
-    show_table(
-        COLUMNS,
-        [
-            Row(
-                (row.setting, _describe(row), row.origin.replace(file, "file")),
-                style="dim" if row.origin == "default" else "",
-            )
-            for row in rows
-        ],
-    )
+    cells = [(row.setting, _describe(row), row.origin.replace(file, "file")) for row in rows]
+    show_table(COLUMNS, cells, ["dim" if row.origin == "default" else "" for row in rows])
     state = "" if loaded.path.exists() else " (does not exist)"
     click.echo("\n" + dim(f"Settings file: {loaded.path}{state}", sys.stdout))
 

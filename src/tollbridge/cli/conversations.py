@@ -136,9 +136,6 @@ async def open_conversation(
     """Start a conversation, or continue the last one that was kept.
 
     `pick_model` returns the model to use, given the one that is named.
-
-    Raises:
-        click.ClickException: There is no conversation to continue.
     """
     file = find_kept() if keep.resume else None
     saved = None if file is None else read_conversation(file)
@@ -235,11 +232,7 @@ def list_kept() -> dict[Path, float]:
 
 
 def find_kept(prefix: str | None = None) -> Path:
-    """Return the file of the conversation whose id starts with a prefix, or of the latest one.
-
-    Raises:
-        click.ClickException: No conversation is kept, or not exactly one matches.
-    """
+    """Return the file of the only conversation whose id starts with a prefix, or of the latest one."""
     paths = list(list_kept())
     if not paths:
         raise click.ClickException(NOTHING_KEPT)

@@ -11,7 +11,7 @@ import msgspec
 
 from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, print_json_lines, show_table
+from tollbridge.cli.output import Column, format_cell, print_json_lines, show_table
 from tollbridge.cli.terminal import format_count, one_line, wrap_line
 from tollbridge.storage.rows import StoredReport
 
@@ -82,16 +82,14 @@ def _show_report(report: StoredReport) -> None:
 
 def _show_list(reports: list[StoredReport]) -> None:
     rows = [
-        Row(
-            (
-                entry.turn[:_ID_LENGTH],
-                _time(entry),
-                entry.model,
-                f"{entry.report.actual or 0:,}",
-                f"{entry.report.expected or 0:,}",
-                "" if entry.report.cost is None else f"{entry.report.cost:.4f}",
-                entry.report.reason,
-            )
+        (
+            entry.turn[:_ID_LENGTH],
+            _time(entry),
+            entry.model,
+            f"{entry.report.actual or 0:,}",
+            f"{entry.report.expected or 0:,}",
+            format_cell(entry.report.cost, ".4f"),
+            entry.report.reason,
         )
         for entry in reports
     ]

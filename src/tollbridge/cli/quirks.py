@@ -12,7 +12,7 @@ import msgspec
 from tollbridge.catalog.models import Catalog
 from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import Command, WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, print_json_lines, show_table
+from tollbridge.cli.output import Column, format_cell, print_json_lines, show_table
 from tollbridge.cli.terminal import bold, dim, format_count, one_line, wrap_line
 from tollbridge.compat.known_servers import recognize_server
 from tollbridge.compat.lessons import describe_lesson, describe_quirks
@@ -168,7 +168,7 @@ def _show(rows: list[QuirkRow]) -> None:
     now = time.time()
     for gateway in dict.fromkeys(row.gateway for row in rows):
         click.echo(bold(one_line(gateway), sys.stdout))
-        show_table(COLUMNS, [Row(_cells(row, now)) for row in rows if row.gateway == gateway])
+        show_table(COLUMNS, [_cells(row, now) for row in rows if row.gateway == gateway])
     if any(row.number is not None for row in rows):
         hint = "`tollbridge quirks forget NUMBER` removes a learned quirk."
         click.echo(dim(wrap_line(hint, sys.stdout), sys.stdout))
@@ -181,7 +181,7 @@ def _cells(row: QuirkRow, now: float) -> tuple[str, ...]:
         age = _duration(now - row.learned_at)
         expiry = f"in {_duration(row.expires_at - now)}" if row.expires_at > now else "next request"
     return (
-        "" if row.number is None else str(row.number),
+        format_cell(row.number, ""),
         row.quirk,
         row.source,
         f"{scope}, one conversation" if row.conversation else scope,

@@ -32,12 +32,9 @@ def one_line(text: str) -> str:
 
 
 def wrap_line(line: str, stream: TextIO, indent: int = 0) -> str:
-    """Wrap a line between words to the width of the terminal.
+    """Wrap a line between words to the width of the terminal. Without a terminal, it stays unchanged.
 
-    Args:
-        line: The text to wrap.
-        stream: Where it will be written. If this is not a terminal, the line is returned unchanged.
-        indent: The column at which the line starts; the following lines are indented to it.
+    `indent` is the column at which the line starts; the following lines are indented to it.
     """
     if not stream.isatty():
         return line

@@ -17,7 +17,7 @@ import msgspec
 
 from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, decimal_fields, print_json_lines, show_table
+from tollbridge.cli.output import Column, decimal_fields, format_cell, print_json_lines, show_table
 from tollbridge.cli.terminal import format_count, format_seconds, wrap_line
 from tollbridge.engine import Engine
 from tollbridge.storage.reports import DIMENSIONS, Dimension, UsageGroup, UsageTotals, add_up, start_of_day
@@ -171,13 +171,13 @@ def _show(by: Sequence[Dimension], groups: Sequence[UsageGroup]) -> None:
     amounts = [group.cost or Decimal() if by_cost else Decimal(group.tokens) for group in groups]
     bars = Column("by cost" if by_cost else "by tokens", drop_order=4, style="cyan")
     columns = [Column(name, min_width=None if name in ("day", "month") else 28) for name in by]
-    rows: list[Row] = []
+    rows: list[tuple[str, ...]] = []
     previous: str | None = None
     for group, amount in zip(groups, amounts, strict=True):
         names = [name or "–" for name in group.key]
         if by[0] in ("day", "month"):
             names[0], previous = "" if names[0] == previous else names[0], names[0]
-        rows.append(Row((*names, *_figures(group), _bar(amount, max(amounts)))))
+        rows.append((*names, *_figures(group), _bar(amount, max(amounts))))
     show_table((*columns, *COLUMNS, bars), rows)
     click.echo(wrap_line(_total_line(add_up(groups)), sys.stdout))
 
@@ -186,27 +186,23 @@ def _figures(group: UsageGroup) -> Iterator[str]:
     tokens, unreported = group.usage, group.incomplete > 0
     yield f"{group.requests:,}"
     yield _not_completed(group)
-    yield _count(tokens.input_tokens, partial=unreported)
-    yield _count(tokens.cached_tokens, partial=unreported)
-    yield "" if group.cache_hit_rate is None else f"{group.cache_hit_rate:.1%}"
-    yield _count(tokens.cache_write_tokens, partial=unreported)
-    yield _count(tokens.output_tokens, partial=unreported)
+    yield format_cell(tokens.input_tokens, partial=unreported)
+    yield format_cell(tokens.cached_tokens, partial=unreported)
+    yield format_cell(group.cache_hit_rate, ".1%")
+    yield format_cell(tokens.cache_write_tokens, partial=unreported)
+    yield format_cell(tokens.output_tokens, partial=unreported)
     yield "" if group.first_seconds is None else format_seconds(group.first_seconds)
     # Beside a billed amount, the computed one shows whether the gateway charges what it lists.
-    billed_in_part = unreported or group.unbilled > 0 or group.unpriced > 0
-    yield _money(group.billed, partial=billed_in_part)
-    yield "" if group.billed is None else _money(group.computed, partial=_is_partial(group))
-    yield _money(group.cost, partial=_is_partial(group))
+    is_partial = unreported or group.unpriced > 0
+    yield format_cell(group.billed, ".4f", partial=is_partial or group.unbilled > 0)
+    yield "" if group.billed is None else format_cell(group.computed, ".4f", partial=is_partial)
+    yield format_cell(group.cost, ".4f", partial=is_partial)
 
 
 def _not_completed(totals: UsageTotals) -> str:
     """Return the outcomes other than `completed` with their counts: `1 cancelled, 2 failed`."""
     counts = sorted(totals.outcomes.items())
     return ", ".join(f"{count:,} {name}" for name, count in counts if name != "completed")
-
-
-def _is_partial(totals: UsageTotals) -> bool:
-    return totals.incomplete > 0 or totals.unpriced > 0
 
 
 def _total_line(total: UsageTotals) -> str:
@@ -246,14 +242,6 @@ def _bar(amount: Decimal, highest: Decimal) -> str:
     if amount and not eighths:
         eighths = 1
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-
-
-def _count(number: int | None, *, partial: bool = False) -> str:
-    return "" if number is None else f"{'≥ ' if partial else ''}{number:,}"
-
-
-def _money(amount: Decimal | None, *, partial: bool = False) -> str:
-    return "" if amount is None else f"{'≥ ' if partial else ''}{amount:.4f}"
 
 
 async def _serve_page(days: int | None) -> None:

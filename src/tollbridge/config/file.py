@@ -16,10 +16,7 @@ SIZE_LIMIT = 64 * 1024
 
 
 class SettingsFile:
-    """A settings file that was read; its text is empty if it does not exist.
-
-    Attributes:
-        table: The settings in it.
+    """A settings file that was read; its text is empty if it does not exist. `table` has its settings.
 
     Raises:
         SettingsUnusable: If the text is not valid TOML.

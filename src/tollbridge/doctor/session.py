@@ -187,9 +187,7 @@ class ProbeSession:
 
     Attributes:
         measured: The quirks found so far.
-        requests: The number of requests sent.
         models_reply: The reply to the first request, for the model list.
-        first_answer: The first answer of the model.
         tool_call_parts: An answer with tool calls, as parts that an editor would store.
         reasoning_reply: The last reply to a request with a reasoning effort.
     """

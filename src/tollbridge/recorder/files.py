@@ -72,10 +72,9 @@ def delete_old_files(folder: Path, limits: RecorderLimits) -> None:
 
 
 class RecordingFile:
-    """The file of a recording, created with its first line. The first error is logged; others are ignored.
+    """The file of a recording, created with its first line.
 
-    Attributes:
-        failed: Whether the recording has ended because of an error.
+    The first error ends the recording and is logged; then `failed` is true.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -164,11 +164,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def is_recording(path: Path) -> bool:
-    """Return whether a file starts like a recording. Recorded response bodies may have the same suffix.
-
-    Raises:
-        OSError: If the file cannot be read.
-    """
+    """Return whether a file starts like a recording. Recorded response bodies may have the same suffix."""
     with path.open("rb") as file:
         return file.read(len(_FIRST_BYTES)) == _FIRST_BYTES
 
