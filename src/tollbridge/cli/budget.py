@@ -19,7 +19,7 @@ from tollbridge.config.names import join_name
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
 from tollbridge.config.validation import validate_settings
 from tollbridge.observers.budget import WARNING_SHARE
-from tollbridge.storage.budgets import Budget, format_dollars
+from tollbridge.storage.budgets import format_dollars
 from tollbridge.transport.files import config_file
 
 _BAR_WIDTH = 20
@@ -193,7 +193,8 @@ def budget_rows(loaded: LoadedSettings) -> list[BudgetRow]:
             reserved=status.reserved,
             left=status.left,
             share=status.share,
-            source=loaded.origin(_setting_of(status.budget)),
+            # The name of an account's budget begins with the account.
+            source=loaded.origin(_find_setting(status.budget.name.rpartition(".")[2], status.budget.account)),
         )
         for status in use_engine(lambda engine: engine.budgets(), loaded.settings)
     ]
@@ -206,11 +207,6 @@ def budget_rows(loaded: LoadedSettings) -> list[BudgetRow]:
         source = loaded.origin("budgets.requests_per_minute")
         rows.append(BudgetRow(budget="requests_per_minute", limit=Decimal(limit), source=source))
     return rows
-
-
-def _setting_of(budget: Budget) -> str:
-    name = budget.name if budget.account is None else budget.name.rpartition(".")[2]
-    return _find_setting(name, budget.account)
 
 
 def _cells(row: BudgetRow) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.terminal import bold, dim, format_count, one_line
 from tollbridge.compat.repairs import SENSITIVE_NOTES
+from tollbridge.protocols import find_protocol
 from tollbridge.transport.files import data_folder
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Usage
@@ -219,7 +220,7 @@ class _Chat:
         self._print("Started a new conversation.")
 
     def _model(self, name: str) -> None:
-        if not self._session.protocol.reports_model:
+        if not find_protocol(self._session.account.backend).reports_model:
             self._print("This endpoint does not support switching models.")
             return
         if not name:

@@ -23,8 +23,7 @@ from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
 from tollbridge.config.schema import Account, BudgetSettings, SecretHeader, Settings
 from tollbridge.engine import Engine
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel, check_installation, is_installed
-from tollbridge.protocols import DEFAULT_BACKEND, DEFAULT_ENDPOINT, find_protocol
-from tollbridge.protocols.protocol import Protocol
+from tollbridge.protocols import DEFAULT_BACKEND, DEFAULT_ENDPOINT
 from tollbridge.transport.loading import declare_own_program
 from tollbridge.types.errors import BridgeError, Kind
 from tollbridge.types.models import Model
@@ -96,10 +95,6 @@ class Session(msgspec.Struct, frozen=True):
     arguments: str = ""
     models: tuple[Model, ...] | None = None
     is_local: bool = False
-
-    @property
-    def protocol(self) -> Protocol:
-        return find_protocol(self.account.backend)
 
     @property
     def settings(self) -> Settings:
