@@ -21,8 +21,8 @@ from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.jsonrpc import Call, read_message
 from tollbridge.protocols.openresponses.requests import encode_request
-from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import read_line, read_recording
+from tollbridge.recorder.writer import RecordingWriter
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import BrokenCall
 from tollbridge.types.events import Event, Failed, Finished, TextDelta, ToolCall, Usage
@@ -242,7 +242,7 @@ def test_a_deep_reasoning_pack_is_ignored() -> None:
 
 async def test_a_deep_request_is_answered_and_recorded_without_it(tmp_path: Path) -> None:
     request = ask(ToolCallPart("c1", "f", deep_value(600)))
-    writer = Recorder(tmp_path).start(request)
+    writer = RecordingWriter(tmp_path, request)
     async with (
         Gateway() as gateway,
         OpenResponsesClient(gateway.url) as client,

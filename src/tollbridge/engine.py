@@ -42,7 +42,7 @@ from tollbridge.observers.bills import BillLookup
 from tollbridge.observers.budget import BudgetRules, list_budgets
 from tollbridge.policy.limits import OutputLimit
 from tollbridge.protocols.billing import Credits, Generation
-from tollbridge.recorder.recorder import Recorder
+from tollbridge.recorder.writer import RecordingWriter
 from tollbridge.request_context import RequestContext
 from tollbridge.storage.budgets import BudgetStatus
 from tollbridge.storage.cache_tracker import CacheTracker
@@ -657,9 +657,10 @@ class Engine:
         folder = self.settings.record_folder
         if folder is None:
             return []
-        recorder = Recorder(folder, redacted=self.settings.record_redact)
-        recording = recorder.start(
+        recording = RecordingWriter(
+            folder,
             request,
+            redacted=self.settings.record_redact,
             editor_request=source,
             keys=(account.api_key or "", *client.secrets),
             learned=learned,

@@ -77,7 +77,7 @@ async def test_an_option_that_is_not_a_number_is_named(option: str, value: str, 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--base-url", "http://127.0.0.1:99999/v1"), "'http://127.0.0.1:99999/v1' is not a valid URL: Port"),
+        (("--base-url", "http://127.0.0.1:99999/v1"), "'http://127.0.0.1:99999/v1' is not a valid URL."),
         (("--header", "x-a: sk-0123456789abcdef"), "Use --secret-header 'x-a: environment:NAME'"),
         (("--record", ""), "The name is empty. Pass the name of a directory."),
     ],

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import brotli  # type: ignore[import-untyped]
 import pytest
 
 from tollbridge.cli.replay import decompress, find_headers, read_headers, replay_response
+from tollbridge.protocols.detect import GuardedDecoder
+from tollbridge.types.events import Event
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,25 @@ def test_headers_are_read_from_the_file_with_the_same_name(tmp_path: Path) -> No
     error = replay_response(body, "auto").error
     assert error is not None
     assert (error.status, error.message) == (400, "Too long.")
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_the_bytes_of_the_file_are_decoded_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]
+) -> None:
+    chunks: list[bytes] = []
+
+    def feed(_decoder: GuardedDecoder, data: bytes) -> list[Event]:
+        chunks.append(data)
+        return []
+
+    monkeypatch.setattr(GuardedDecoder, "feed", feed)
+    body = b"".join(b"data: %d\r\n\r\n" % number for number in range(20_000))
+    (tmp_path / "a.sse").write_bytes(compress(body))
+    (tmp_path / "a.headers").write_text("HTTP/1.1 200\nContent-Encoding: gzip\n")
+    replay_response(tmp_path / "a.sse", "auto")
+    assert b"".join(chunks) == body
+    assert len(chunks) > 1
 
 
 def test_a_headers_file_is_not_its_own_headers(tmp_path: Path) -> None:

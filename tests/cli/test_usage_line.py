@@ -4,11 +4,20 @@ from decimal import Decimal
 
 import pytest
 
-from tollbridge.cli.screen import Timing, usage_line
-from tollbridge.types.events import Usage
+from tollbridge.answer import Answer
+from tollbridge.cli.screen import usage_line
+from tollbridge.types.events import Cost, Usage
 
-SHORT = Timing(first_token=2.0, total=2.01)
-QUICK = Timing(first_token=0.25, total=1.25)
+# The seconds until the first token, and until the end.
+Timing = tuple[float | None, float]
+QUICK: Timing = (0.25, 1.25)
+
+
+def make_answer(usage: Usage | None, timing: Timing, cost: Decimal | None = None) -> Answer:
+    answer = Answer()
+    answer.usage, answer.cost = usage, Cost(charge=cost)
+    answer.first, answer.duration = timing
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -31,14 +40,14 @@ QUICK = Timing(first_token=0.25, total=1.25)
         (Usage(5, 1), QUICK, "5 in · 1 out · first token 250 ms · total 1.2 s"),
         (
             Usage(5, 20),
-            Timing(first_token=2.0, total=2.01),
+            (2.0, 2.01),
             "5 in · 20 out · first token 2.0 s · total 2.0 s",
         ),
-        (None, Timing(first_token=None, total=0.5), "total 500 ms"),
+        (None, (None, 0.5), "total 500 ms"),
     ],
 )
 def test_unknown_values_are_omitted(usage: Usage | None, timing: Timing, line: str) -> None:
-    assert usage_line(usage, timing) == line
+    assert usage_line(make_answer(usage, timing)) == line
 
 
 @pytest.mark.parametrize(
@@ -52,5 +61,5 @@ def test_unknown_values_are_omitted(usage: Usage | None, timing: Timing, line: s
     ],
 )
 def test_a_known_cost_is_shown_with_at_least_two_significant_digits(cost: str, text: str) -> None:
-    line = usage_line(Usage(31, 11), QUICK, Decimal(cost))
+    line = usage_line(make_answer(Usage(31, 11), QUICK, Decimal(cost)))
     assert line == f"31 in · 11 out · {text} · first token 250 ms · 10 tokens/s"

@@ -8,7 +8,7 @@ from pathlib import Path
 from tollbridge.config.environment import VARIABLES
 from tollbridge.config.loading import load_settings
 from tollbridge.config.schema import ModelSettings, Settings
-from tollbridge.recorder.limits import LIMITS
+from tollbridge.recorder.files import LIMITS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 

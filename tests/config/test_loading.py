@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tollbridge.config.accounts import resolve_account
-from tollbridge.config.errors import SettingsError
+from tollbridge.config.errors import SettingsError, SettingsUnusable
+from tollbridge.config.file import SIZE_LIMIT, read_file
 from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.types.errors import RequestError
 
@@ -162,8 +163,8 @@ def test_an_invalid_setting_is_reported_with_its_name_file_and_line(
     [
         (b"model = ", "is not valid TOML: Invalid value \\(at end of document"),
         (b"model = '\xff'", "is not UTF-8 text \\(byte 9\\)"),
-        (b"#" * (1 << 20) + b"#", "is larger than 1 MiB"),
-        (b"a=" + b"[" * 100_000, "nested too deeply|not valid TOML"),
+        (b"#" * (SIZE_LIMIT + 1), "is larger than 64 KiB"),
+        (b"a=" + b"[" * 50_000, "nested too deeply|not valid TOML"),
     ],
 )
 def test_an_unreadable_file_is_reported(tmp_path: Path, data: bytes, words: str) -> None:
@@ -271,3 +272,14 @@ def test_reading_the_settings_does_not_import_the_editor_of_toml(tmp_path: Path)
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
+
+
+def test_a_file_is_edited_up_to_its_size_limit(path: Path) -> None:
+    line = 'model = "a"\n'
+    path.write_text(line + "#" * (SIZE_LIMIT - len(line) - 1) + "\n")
+    file = read_file(path)
+    file.with_value("model", '"b"').write()
+    assert path.read_text().startswith('model = "b"\n#')
+    with pytest.raises(SettingsUnusable, match=r"model cannot be changed in .* larger than 64 KiB"):
+        file.with_value("model", '"longer"')
+    assert len(path.read_bytes()) == SIZE_LIMIT

@@ -34,7 +34,7 @@ def full_request(session: ProbeSession) -> ChatRequest:
 async def test_requests_and_token_counts_equal_those_of_a_turn_and_of_the_client() -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         session = ProbeSession(client, "tollbridge/demo")
-        session.quirks = QUIRKS
+        session.measured = QUIRKS
         request = full_request(session)
         memory = CompatMemory(lambda _url, _model: QUIRKS)
         await Runner(client, compat=memory).run(request, list)

@@ -14,8 +14,7 @@ import pytest
 from tests.cli.cli_process import environment, tollbridge
 from tests.turns import completed
 
-from tollbridge.recorder.limits import RecorderLimits
-from tollbridge.recorder.recorder import Recorder
+from tollbridge.recorder.files import RecorderLimits
 from tollbridge.recorder.recording import DataLine, Recording, RecordingStart, RequestLine, read_recording
 from tollbridge.recorder.replay import diff_parts, replay_recording
 from tollbridge.recorder.writer import RecordingWriter
@@ -98,9 +97,8 @@ async def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
 
 
 async def test_every_line_is_on_disk_before_the_next_bytes_are_received(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path)
     request = ChatRequest(model="m", messages=(Message(Role.USER, "hello"),))
-    async with end_after(recorder.start(request)) as writer:
+    async with end_after(RecordingWriter(tmp_path, request)) as writer:
         writer.request("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
         (path,) = tmp_path.iterdir()
         assert [type(line) for line in read_recording(path).lines] == [RecordingStart, RequestLine]
@@ -114,9 +112,8 @@ async def test_every_line_is_on_disk_before_the_next_bytes_are_received(tmp_path
 
 async def test_a_key_in_the_output_only_is_redacted_while_the_turn_runs(tmp_path: Path) -> None:
     """The prompt does not contain the key, so nothing is redacted until the key is complete."""
-    recorder = Recorder(tmp_path)
     request = ChatRequest(model="m", messages=(Message(Role.USER, "hello"),))
-    async with end_after(recorder.start(request)) as writer:
+    async with end_after(RecordingWriter(tmp_path, request)) as writer:
         writer.request("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
         writer.response(200, {"content-type": "text/event-stream"})
         for piece in ["Your key: ", *(KEY[at : at + 4] for at in range(0, len(KEY), 4)), ", and so on" * 9]:
@@ -133,9 +130,15 @@ async def test_a_key_in_the_output_only_is_redacted_while_the_turn_runs(tmp_path
 
 
 async def test_a_request_that_is_too_large_is_omitted_and_the_response_is_recorded(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, limits=RecorderLimits(recording_bytes=100_000))
     request = ChatRequest(model="m", messages=(Message(Role.USER, "x" * 60_000),))
-    async with end_after(recorder.start(request, editor_request={"text": "y" * 60_000})) as writer:
+    async with end_after(
+        RecordingWriter(
+            tmp_path,
+            request,
+            editor_request={"text": "y" * 60_000},
+            limits=RecorderLimits(recording_bytes=100_000),
+        )
+    ) as writer:
         writer.request("openresponses", "http://h/v1/responses", {}, b"z" * 60_000)
         writer.response(200, {})
         writer.data(b"data: {}\n\n")

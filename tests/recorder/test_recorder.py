@@ -20,8 +20,7 @@ from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.memory import CompatMemory
 from tollbridge.connections import open_client
 from tollbridge.protocols import BACKENDS
-from tollbridge.recorder.limits import LIMITS, RecorderLimits
-from tollbridge.recorder.recorder import Recorder
+from tollbridge.recorder.files import LIMITS, RecorderLimits
 from tollbridge.recorder.recording import (
     FORMAT,
     AnyLine,
@@ -38,6 +37,7 @@ from tollbridge.recorder.recording import (
     write_line,
 )
 from tollbridge.recorder.replay import diff_parts, replay_recording
+from tollbridge.recorder.writer import RecordingWriter
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
@@ -69,10 +69,9 @@ async def record(
     limits: RecorderLimits = LIMITS,
 ) -> tuple[Path, list[Part], BridgeError | None]:
     """Record one turn. Return the file, the parts of the live run, and its error."""
-    recorder = Recorder(folder, redacted=redacted, limits=limits)
     parts: list[Part] = []
     failure: BridgeError | None = None
-    writer = recorder.start(chat_request, learned=LearnedQuirks())
+    writer = RecordingWriter(folder, chat_request, learned=LearnedQuirks(), redacted=redacted, limits=limits)
     try:
         await Runner(client, observers=[writer]).run(chat_request, parts.extend, api_key=KEY)
     except BridgeError as error:
@@ -139,9 +138,8 @@ async def test_a_replayed_request_uses_the_recorded_quirks_and_capabilities(tmp_
     messages = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, (image,)))
     chat_request = ChatRequest(model="tollbridge/demo", messages=messages)
     memory = CompatMemory(lambda _url, _model: learned.quirks)
-    recorder = Recorder(tmp_path)
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        writer = recorder.start(chat_request, learned=learned, capabilities=abilities)
+        writer = RecordingWriter(tmp_path, chat_request, learned=learned, capabilities=abilities)
         runner = Runner(client, compat=memory, observers=[writer])
         await runner.run(chat_request, lambda parts: None, capabilities=abilities)
         roles = [item["role"] for item in gateway.requests[-1].body["input"]]
@@ -184,14 +182,13 @@ async def test_a_recording_contains_failed_attempts(tmp_path: Path) -> None:
 async def test_a_cancelled_turn_is_recorded_up_to_the_cancellation(tmp_path: Path) -> None:
     began = asyncio.Event()
     live: list[Part] = []
-    recorder = Recorder(tmp_path)
 
     def report(parts: list[Part]) -> None:
         live.extend(parts)
         began.set()
 
     async def turn(client: OpenResponsesClient) -> None:
-        writer = recorder.start(request())
+        writer = RecordingWriter(tmp_path, request())
         await Runner(client, observers=[writer]).run(request(), report)
 
     async with (
@@ -224,8 +221,7 @@ async def test_a_key_in_the_output_of_the_model_is_not_recorded_in_pieces(tmp_pa
 
 async def test_a_key_in_an_error_of_the_gateway_is_redacted(tmp_path: Path) -> None:
     """The response is read in small pieces, so that no read contains the complete key."""
-    recorder = Recorder(tmp_path)
-    writer = recorder.start(request())
+    writer = RecordingWriter(tmp_path, request())
     writer.request("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
     writer.response(401, {"content-type": "application/json"})
     body = b'{"error":{"message":"No such key: %b","type":"x"}}' % KEY.encode()
@@ -307,14 +303,13 @@ async def test_a_turn_continues_if_the_folder_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    recorder = Recorder(tmp_path / "file" / "folder")
     parts: list[Part] = []
     with caplog.at_level(logging.WARNING):
         async with (
             Gateway() as gateway,
             OpenResponsesClient(gateway.url) as client,
         ):
-            writer = recorder.start(request())
+            writer = RecordingWriter(tmp_path / "file" / "folder", request())
             await Runner(client, observers=[writer]).run(request(), parts.extend)
     assert parts
     assert "could not be recorded" in caplog.text
@@ -336,7 +331,7 @@ async def test_a_turn_continues_if_the_recorder_fails(
     monkeypatch.setattr(f"tollbridge.recorder.{method}", fail)
     parts: list[Part] = []
     async with Gateway() as gateway, OpenResponsesClient(gateway.url, KEY) as client:
-        writer = Recorder(tmp_path).start(request())
+        writer = RecordingWriter(tmp_path, request())
         await Runner(client, observers=[writer]).run(request(), parts.extend)
     assert parts
     assert not list(tmp_path.iterdir())  # what was written may not be redacted completely
@@ -347,7 +342,7 @@ async def test_a_turn_continues_if_the_recorder_fails(
 
 async def test_a_recording_with_a_short_key_keeps_its_content(tmp_path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        writer = Recorder(tmp_path).start(request(), keys=("e",))
+        writer = RecordingWriter(tmp_path, request(), keys=("e",))
         await Runner(client, observers=[writer]).run(request(), lambda _: None, api_key="e")
     recording = read_recording(writer._file.path)
     assert "hello" in recording.attempts[0].request.body
@@ -355,7 +350,7 @@ async def test_a_recording_with_a_short_key_keeps_its_content(tmp_path: Path) ->
 
 
 async def test_the_password_of_a_redirect_is_not_recorded(tmp_path: Path) -> None:
-    writer = Recorder(tmp_path).start(request())
+    writer = RecordingWriter(tmp_path, request())
     writer.request("openresponses", "http://user:pass@127.0.0.1/v1/responses", {}, b"{}")
     writer.response(302, {"location": "http://user:pass@127.0.0.1/"})
     answer = Answer()

@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("tollbridge.cli.config", "Show and change the settings."),
     "count": ("tollbridge.cli.count", "Count the tokens in a text or a conversation."),
     "doctor": ("tollbridge.cli.doctor", "Test a server's compatibility and save a profile."),
-    "explain": ("tollbridge.cli.usage", "Explain why a prompt was not read from the cache."),
+    "explain": ("tollbridge.cli.explain", "Explain why a prompt was not read from the cache."),
     "gateway": ("tollbridge.cli.serve", "Run the embedded gateway for tests."),
     "local": ("tollbridge.cli.serve", "Download and serve a small local model."),
     "log": ("tollbridge.cli.log", "List, show and delete kept conversations."),

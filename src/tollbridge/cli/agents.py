@@ -19,12 +19,9 @@ TOKEN_VARIABLE = "TOLLBRIDGE_SERVE_TOKEN"  # noqa: S105
 
 
 class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent needs to know about the server.
+    """What an agent needs to know about the server: its URL without a path, and the model to use.
 
-    Attributes:
-        url: The URL without a path.
-        model: The model to use.
-        has_token: Whether the server requires the token in `TOKEN_VARIABLE`. The token itself is not written.
+    `has_token` is whether it requires the token in `TOKEN_VARIABLE`. The token itself is not written.
     """
 
     url: str

@@ -10,8 +10,9 @@ from typing import Any
 import click
 import msgspec
 
+from tollbridge.answer import Answer
 from tollbridge.cli.connection import connect, pick_model
-from tollbridge.cli.conversations import Conversation, open_conversation
+from tollbridge.cli.conversations import open_conversation
 from tollbridge.cli.options import (
     ConnectionOptions,
     KeepOptions,
@@ -28,7 +29,7 @@ from tollbridge.cli.options import (
 from tollbridge.cli.output import describe_answer, to_json
 from tollbridge.cli.prompt import has_piped_input, read_standard_input
 from tollbridge.cli.run_turn import TurnRunner, show_changes
-from tollbridge.cli.screen import Screen, usage_line
+from tollbridge.cli.screen import Screen, tokens_per_second, usage_line
 from tollbridge.types.messages import Message, OutputFormat, Role, TextPart
 from tollbridge.types.text import read_json, replace_surrogates
 
@@ -117,25 +118,24 @@ async def _ask(
         if conversation.add(question, answer.parts):
             conversation.keep(session.secrets)
         if as_json:
-            click.echo(to_json(_as_json(runner, conversation)))
+            click.echo(to_json(_as_json(answer, conversation.model)))
         elif screen is not None and answer.error is None:
             show_changes(answer.changes, screen, "; use --json to see all")
-            screen.note(usage_line(answer.usage, runner.timing, answer.cost.charge))
+            screen.note(usage_line(answer))
         if answer.error is not None:
             session.print_error(answer.error)
     return int(answer.error is not None)
 
 
-def _as_json(runner: TurnRunner, conversation: Conversation) -> dict[str, Any]:
-    answer, timing = runner.answer, runner.timing
+def _as_json(answer: Answer, model: str) -> dict[str, Any]:
     return {
-        "model": conversation.model,
+        "model": model,
         **describe_answer(answer),
         "changes": list(answer.changes),
         "counts": dict(answer.counts),
         "timing": {
-            "first_token_seconds": timing.first_token,
-            "total_seconds": timing.total,
-            "tokens_per_second": timing.tokens_per_second(answer.usage),
+            "first_token_seconds": answer.first,
+            "total_seconds": answer.duration,
+            "tokens_per_second": tokens_per_second(answer),
         },
     }

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from decimal import Decimal, InvalidOperation
 
 import click
 import msgspec
 
+from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import json_option
-from tollbridge.cli.output import Column, Row, decimal_fields, show_table, to_json
+from tollbridge.cli.output import Column, decimal_fields, show_table, to_json
 from tollbridge.cli.terminal import wrap_line
-from tollbridge.config.accounts import all_accounts, named_account
-from tollbridge.config.errors import SettingsUnusable
+from tollbridge.config.accounts import all_accounts
 from tollbridge.config.file import SettingsFile, read_file
 from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.config.names import join_name
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
 from tollbridge.config.validation import validate_settings
-from tollbridge.engine import Engine
 from tollbridge.observers.budget import WARNING_SHARE
-from tollbridge.storage.budgets import Budget, BudgetStatus, format_dollars
+from tollbridge.storage.budgets import format_dollars
 from tollbridge.transport.files import config_file
 
 _BAR_WIDTH = 20
@@ -93,14 +91,23 @@ def budget(ctx: click.Context, as_json: bool) -> None:
     A request that could exceed a budget is not sent. Days and months begin at local midnight.
     """
     if ctx.invoked_subcommand is None:
-        _show(as_json)
+        ctx.invoke(show, as_json=as_json)
 
 
 @budget.command()
 @_json_option
 def show(as_json: bool) -> None:
     """Show what is spent of each budget, as `tollbridge budget` does."""
-    _show(as_json)
+    rows = budget_rows(load_settings())
+    if as_json:
+        for row in rows:
+            amounts = decimal_fields(row, "limit", "spent", "reserved", "left")
+            click.echo(to_json({**msgspec.to_builtins(row), **amounts}))
+    elif rows:
+        show_table(COLUMNS, [_cells(row) for row in rows], [_style(row) for row in rows])
+    else:
+        hint = "No budget is set. Set one with `tollbridge budget set day 5`, for 5 US dollars a day."
+        click.echo(wrap_line(hint, sys.stderr), err=True)
 
 
 # A negative amount is not an option: _read_amount reports it.
@@ -171,35 +178,8 @@ def _read_amount(name: str, text: str) -> str:
 
 def _is_known_account(account: str) -> bool:
     """Return whether requests can have this account: it is in the settings, or there is usage of it."""
-    loaded = load_settings()
-    try:
-        accounts = all_accounts(loaded)
-    except SettingsUnusable:  # the settings select no account
-        accounts = [named_account(loaded, name) for name in loaded.settings.accounts]
-    if any(account in (each.name, each.base_url) for each in accounts):
-        return True
-
-    async def has_usage() -> bool:
-        async with Engine.open() as engine:
-            return await engine.has_usage(account)
-
-    return asyncio.run(has_usage())
-
-
-# --- Showing ---
-
-
-def _show(as_json: bool) -> None:
-    rows = budget_rows(load_settings())
-    if as_json:
-        for row in rows:
-            amounts = decimal_fields(row, "limit", "spent", "reserved", "left")
-            click.echo(to_json({**msgspec.to_builtins(row), **amounts}))
-    elif rows:
-        show_table(COLUMNS, [Row(_cells(row), style=_style(row)) for row in rows])
-    else:
-        hint = "No budget is set. Set one with `tollbridge budget set day 5`, for 5 US dollars a day."
-        click.echo(wrap_line(hint, sys.stderr), err=True)
+    is_listed = any(account in (each.name, each.base_url) for each in all_accounts(load_settings()))
+    return is_listed or use_engine(lambda engine: engine.has_usage(account))
 
 
 def budget_rows(loaded: LoadedSettings) -> list[BudgetRow]:
@@ -213,9 +193,10 @@ def budget_rows(loaded: LoadedSettings) -> list[BudgetRow]:
             reserved=status.reserved,
             left=status.left,
             share=status.share,
-            source=loaded.origin(_setting_of(status.budget)),
+            # The name of an account's budget begins with the account.
+            source=loaded.origin(_find_setting(status.budget.name.rpartition(".")[2], status.budget.account)),
         )
-        for status in asyncio.run(_read_status(loaded))
+        for status in use_engine(lambda engine: engine.budgets(), loaded.settings)
     ]
     if settings.conversation is not None:
         source = loaded.origin("budgets.conversation")
@@ -226,16 +207,6 @@ def budget_rows(loaded: LoadedSettings) -> list[BudgetRow]:
         source = loaded.origin("budgets.requests_per_minute")
         rows.append(BudgetRow(budget="requests_per_minute", limit=Decimal(limit), source=source))
     return rows
-
-
-def _setting_of(budget: Budget) -> str:
-    name = budget.name if budget.account is None else budget.name.rpartition(".")[2]
-    return _find_setting(name, budget.account)
-
-
-async def _read_status(loaded: LoadedSettings) -> list[BudgetStatus]:
-    async with Engine.open(loaded.settings) as engine:
-        return await engine.budgets()
 
 
 def _cells(row: BudgetRow) -> tuple[str, ...]:
@@ -263,16 +234,8 @@ def _bar(share: float) -> str:
     return f"{'█' * cells}{'░' * (_BAR_WIDTH - cells)} {100 * share:.0f} %"
 
 
-# --- The settings file ---
-
-
 def _edit(file: SettingsFile, name: str, value: str | None) -> None:
-    """Set or remove a budget in the settings file.
-
-    Raises:
-        SettingsUnusable: The file cannot be written, or contains something else as the budgets.
-        SettingsError: A setting of the file is invalid. Nothing is written.
-    """
+    """Set or remove a budget in the settings file. Nothing is written if a setting of the file is invalid."""
     changed = file.with_value(name, value)
     validate_settings(changed.table, file.locate)
     changed.write()

@@ -40,6 +40,7 @@ from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.terminal import bold, dim, format_count, one_line
 from tollbridge.compat.fields import SENSITIVE_NOTES
+from tollbridge.protocols import find_protocol
 from tollbridge.transport.files import data_folder
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Usage
@@ -104,7 +105,7 @@ class _Chat:
         self._over_budget = self._next_over_budget = over_budget
         self._shown_changes: set[str] = set()
         self._saved_files: set[Path] = set()
-        self._spending = _Spending()
+        self._spending: list[tuple[Usage | None, Decimal | None]] = []  # of each answer
         self._typed = ""  # during the start or the last answer
         self._failed = False
         self._exit = False
@@ -149,8 +150,7 @@ class _Chat:
     def run(self, typed: str = "") -> int:
         """Answer questions until the user exits. The exit code is 1 if a piped question failed.
 
-        Args:
-            typed: What the user typed before the first prompt, which starts with it.
+        The first prompt starts with `typed`, which the user typed before it.
         """
         self._typed = typed
         while not self._exit and (text := self._next_prompt()) is not None:
@@ -197,7 +197,7 @@ class _Chat:
         self._next_over_budget = self._over_budget
         self._typed = typed.text
         answer = turn.answer
-        self._spending.add(answer.usage, answer.cost.charge)
+        self._spending.append((answer.usage, answer.cost.charge))
         if self._conversation.add(question, answer.parts):
             self._attachments = ()
             self._conversation.keep(self._session.secrets)
@@ -207,14 +207,12 @@ class _Chat:
             shown = self._shown_changes - SENSITIVE_NOTES
             show_changes([change for change in answer.changes if change not in shown], screen)
             self._shown_changes.update(answer.changes)
-            screen.note(usage_line(answer.usage, turn.timing, answer.cost.charge))
+            screen.note(usage_line(answer))
         else:
             self._failed = True
             self._session.print_error(answer.error)
         if self._interactive:
             click.echo(err=True)
-
-    # --- Commands ---
 
     def _new(self, rest: str) -> None:
         _refuse_argument("/new", rest)
@@ -222,7 +220,7 @@ class _Chat:
         self._print("Started a new conversation.")
 
     def _model(self, name: str) -> None:
-        if not self._session.protocol.reports_model:
+        if not find_protocol(self._session.account.backend).reports_model:
             self._print("This endpoint does not support switching models.")
             return
         if not name:
@@ -288,7 +286,15 @@ class _Chat:
 
     def _cost(self, rest: str) -> None:
         _refuse_argument("/cost", rest)
-        self._print(self._spending.describe())
+        usages = [usage for usage, _ in self._spending if usage is not None]
+        tokens = sum((usage.input_tokens or 0) + (usage.output_tokens or 0) for usage in usages)
+        costs = [cost for _, cost in self._spending if cost is not None]
+        parts = [format_count(len(self._spending), "answer"), format_count(tokens, "token")]
+        if costs:
+            parts.append(f"${sum(costs):.4f}")
+        if unknown := len(self._spending) - len(costs):  # not counted as free
+            parts.append(f"cost of {format_count(unknown, 'answer')} unknown")
+        self._print(" · ".join(parts))
 
     def _help(self, _rest: str) -> None:
         lines = [f"{each.usage:<13} {each.summary}" for each in self._commands.values() if each.usage]
@@ -310,31 +316,3 @@ def _path_of(text: str, example: str) -> Path:
 def _refuse_argument(command: str, argument: str) -> None:
     if argument:
         raise click.UsageError(f"{command} takes no argument. Remove {to_json(one_line(argument))}.")
-
-
-class _Spending:
-    """The tokens and the cost of the answers of a chat."""
-
-    def __init__(self) -> None:
-        self._answers = 0
-        self._tokens = 0
-        self._total = Decimal(0)
-        self._without_price = 0
-
-    def add(self, usage: Usage | None, cost: Decimal | None) -> None:
-        self._answers += 1
-        if usage is not None:
-            self._tokens += (usage.input_tokens or 0) + (usage.output_tokens or 0)
-        if cost is None:
-            self._without_price += 1
-        else:
-            self._total += cost
-
-    def describe(self) -> str:
-        """Return one line. An answer whose price or usage is unknown is not counted as free."""
-        parts = [format_count(self._answers, "answer"), format_count(self._tokens, "token")]
-        if self._without_price < self._answers:
-            parts.append(f"${self._total:.4f}")
-        if self._without_price:
-            parts.append(f"cost of {format_count(self._without_price, 'answer')} unknown")
-        return " · ".join(parts)

@@ -15,7 +15,7 @@ import msgspec
 
 from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import ConnectionOptions, connection_options, json_option
-from tollbridge.cli.output import Column, Row, print_json_lines, show_table, to_json
+from tollbridge.cli.output import Column, print_json_lines, show_table, to_json
 from tollbridge.cli.terminal import dim, one_line
 from tollbridge.config.accounts import all_accounts, named_account, resolve_account
 from tollbridge.config.errors import SettingsError, SettingsUnusable
@@ -113,31 +113,22 @@ def _redact(name: str, value: Any) -> Any:
 def account_rows(loaded: LoadedSettings) -> list[SettingRow]:
     """Return the URL and the source of the key of each account."""
     try:
-        accounts = all_accounts(loaded)
+        current = resolve_account(loaded)
     except RequestError as error:
         return [SettingRow("current account", None, error.message)]
-    current = accounts[0]
     return [
         SettingRow("current account", current.name, f"{current.base_url}, {current.backend}"),
         *(
             SettingRow(f"key ({quote_name(account.name)})", describe_key(account), account.base_url)
-            for account in accounts
+            for account in all_accounts(loaded)
         ),
     ]
 
 
 def _show(rows: list[SettingRow], loaded: LoadedSettings) -> None:
     file = f"the file {loaded.path}"
-    show_table(
-        COLUMNS,
-        [
-            Row(
-                (row.setting, _describe(row), row.origin.replace(file, "file")),
-                style="dim" if row.origin == "default" else "",
-            )
-            for row in rows
-        ],
-    )
+    cells = [(row.setting, _describe(row), row.origin.replace(file, "file")) for row in rows]
+    show_table(COLUMNS, cells, ["dim" if row.origin == "default" else "" for row in rows])
     state = "" if loaded.path.exists() else " (does not exist)"
     click.echo("\n" + dim(f"Settings file: {loaded.path}{state}", sys.stdout))
 
@@ -156,8 +147,6 @@ def _describe(row: SettingRow) -> str:
         case _:
             return to_json(row.value)
 
-
-# --- Changing the settings file ---
 
 _NEW_FILE = "# Settings of Tollbridge. `tollbridge config` shows all settings and their values.\n"
 
@@ -252,8 +241,6 @@ def edit() -> int:
             if not sys.stdin.isatty() or not click.confirm("Edit it again?", default=True, err=True):
                 return 1
 
-
-# --- Keys ---
 
 # Keys are shorter; longer input is not a key.
 MAX_KEY_LENGTH = 16 * 1024

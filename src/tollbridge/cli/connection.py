@@ -23,8 +23,7 @@ from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
 from tollbridge.config.schema import Account, BudgetSettings, SecretHeader, Settings
 from tollbridge.engine import Engine
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel, check_installation, is_installed
-from tollbridge.protocols import DEFAULT_BACKEND, DEFAULT_ENDPOINT, find_protocol
-from tollbridge.protocols.protocol import Protocol
+from tollbridge.protocols import DEFAULT_BACKEND, DEFAULT_ENDPOINT
 from tollbridge.transport.loading import declare_own_program
 from tollbridge.types.errors import BridgeError, Kind
 from tollbridge.types.models import Model
@@ -41,32 +40,26 @@ class DownloadProgress:
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
-        self._started = False
 
     def __call__(self, done: int, total: int) -> None:
-        if not self._started:
-            self._started = True
-            if sys.stderr.isatty():
-                self._show(total)
-            else:
+        if self._bar is None:
+            # Imported here: loading it takes longer than most commands run, and most download nothing.
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+            is_terminal = sys.stderr.isatty()
+            if not is_terminal:
                 click.echo(f"{_DESCRIPTION} ({total / 1e6:.0f} MB, first run only)…", err=True)
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done)
+            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+            self._bar = Progress(*columns, console=Console(stderr=True), disable=not is_terminal)
+            self._bar.add_task(_DESCRIPTION, total=total)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done)
 
     def close(self) -> None:
         """Remove the bar from the terminal."""
         if self._bar is not None:
             self._bar.stop()
-
-    def _show(self, total: int) -> None:
-        # Imported here: loading it takes longer than most commands run, and most download nothing.
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True))
-        self._bar.add_task(_DESCRIPTION, total=total)
-        self._bar.start()
 
 
 # Seconds to wait for a new model list if an older one is available.
@@ -102,10 +95,6 @@ class Session(msgspec.Struct, frozen=True):
     arguments: str = ""
     models: tuple[Model, ...] | None = None
     is_local: bool = False
-
-    @property
-    def protocol(self) -> Protocol:
-        return find_protocol(self.account.backend)
 
     @property
     def settings(self) -> Settings:
@@ -183,14 +172,14 @@ async def connect(
         if choice.kind == "remote" and account is not None:
             yield Session(engine, account, account.base_url, None, True, arguments)
             return
-        async with _own_client(
+        async with _open_session(
             choice, where, engine.settings, short_lived=short_lived, start_local=start_local
         ) as session:
             yield msgspec.structs.replace(session, arguments=arguments)
 
 
 @contextlib.asynccontextmanager
-async def _own_client(
+async def _open_session(
     choice: GatewayChoice,
     where: ConnectionOptions,
     settings: Settings,
@@ -198,7 +187,7 @@ async def _own_client(
     short_lived: bool,
     start_local: bool,
 ) -> AsyncIterator[Session]:
-    """Yield a session whose engine uses one client: of a UI stream, the local model or the demo gateway."""
+    """Yield a session with a UI stream, the local model or the demo gateway."""
     backend = where.backend or DEFAULT_BACKEND
     async with contextlib.AsyncExitStack() as stack:
         compat = model = models = None
@@ -234,20 +223,11 @@ async def _own_client(
                 gateway = await stack.enter_async_context(Gateway())
                 account = Account("demo", gateway.url, backend, "none")
                 model = MODELS[0]["id"]
-        opener = Engine.open(settings, persistent=False)
-        client = await stack.enter_async_context(opener.open_client(account))
-        account = Account(account.name, client.base_url, account.backend, "none")
         if choice.kind in ("local", "embedded"):
             settings = msgspec.structs.replace(settings, budgets=BudgetSettings())  # they cost nothing
-        engine = Engine.open(
-            settings,
-            client=client,
-            account=account,
-            catalog=Catalog(),
-            compat=compat,
-            short_lived=short_lived,
+        engine = await stack.enter_async_context(
+            Engine.open(settings, account=account, catalog=Catalog(), compat=compat, short_lived=short_lived)
         )
-        await stack.enter_async_context(engine)
         yield Session(engine, account, place, model, models=models, is_local=choice.kind == "local")
 
 

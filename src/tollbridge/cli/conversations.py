@@ -16,7 +16,7 @@ from typing import Any, assert_never
 import click
 import msgspec
 
-from tollbridge.cli.options import KeepOptions, PromptOptions
+from tollbridge.cli.options import KeepOptions, PromptOptions, read_file
 from tollbridge.cli.terminal import one_line
 from tollbridge.config.schema import Settings
 from tollbridge.transport.files import data_folder, make_folder, replace_file
@@ -70,11 +70,7 @@ class Conversation:
         return ChatRequest(model=self.model, messages=messages, conversation=self._id, **self._parameters)
 
     def add(self, question: Message, answer: Sequence[Part]) -> bool:
-        """Add a question and its answer, unless the answer has nothing but reasoning.
-
-        Returns:
-            Whether they were added.
-        """
+        """Add a question and its answer. Return false if the answer has nothing but reasoning."""
         answered = any(not isinstance(part, ThinkingPart) for part in answer)
         if answered:
             self.messages += [question, Message(Role.ASSISTANT, tuple(answer))]
@@ -140,9 +136,6 @@ async def open_conversation(
     """Start a conversation, or continue the last one that was kept.
 
     `pick_model` returns the model to use, given the one that is named.
-
-    Raises:
-        click.ClickException: There is no conversation to continue.
     """
     file = find_kept() if keep.resume else None
     saved = None if file is None else read_conversation(file)
@@ -188,16 +181,10 @@ def read_conversation(path: Path) -> SavedConversation:
     """Read a saved conversation.
 
     Raises:
-        click.ClickException: The file cannot be read, or contains something else.
+        click.ClickException: The file cannot be read, is too large, or contains something else.
     """
+    data = read_file(path, SIZE_LIMIT)
     try:
-        with path.open("rb") as file:
-            data = file.read(SIZE_LIMIT + 1)
-    except OSError as error:
-        raise click.ClickException(f"Cannot read {path}: {error.strerror or error}.") from error
-    try:
-        if len(data) > SIZE_LIMIT:
-            raise ValueError(f"it exceeds the {SIZE_LIMIT >> 20} MiB limit")
         return msgspec.convert(read_json(data), SavedConversation)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors too
         is_kept = path.parent == kept_folder()
@@ -210,9 +197,6 @@ def write_conversation(path: Path, conversation: SavedConversation, keys: Iterab
     """Write a conversation to a private file: as Markdown if the name ends in .md, else as JSON.
 
     `keys` are removed from it.
-
-    Raises:
-        click.ClickException: The file cannot be written.
     """
     # Imported here because few commands write a conversation.
     from tollbridge.recorder.keys import hide_keys
@@ -248,11 +232,7 @@ def list_kept() -> dict[Path, float]:
 
 
 def find_kept(prefix: str | None = None) -> Path:
-    """Return the file of the conversation whose id starts with a prefix, or of the latest one.
-
-    Raises:
-        click.ClickException: No conversation is kept, or not exactly one matches.
-    """
+    """Return the file of the only conversation whose id starts with a prefix, or of the latest one."""
     paths = list(list_kept())
     if not paths:
         raise click.ClickException(NOTHING_KEPT)

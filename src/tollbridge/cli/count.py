@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
 
 import click
 import msgspec
 
-from tollbridge.cli.options import json_option, model_option
+from tollbridge.cli.options import json_option, model_option, read_file
 from tollbridge.cli.output import print_json_lines, to_json
 from tollbridge.cli.terminal import dim, format_count, one_line, terminal_width, wrap_line
 from tollbridge.config.loading import load_settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.protocols.caller_request import (
+    ROLES,
+    RequestObject,
+    invalid_field,
+    read_content,
+    read_data_url,
+)
 from tollbridge.tokens.ledger import EstimationResult, Method
 from tollbridge.tokens.prediction import Share
 from tollbridge.tokens.records import Accuracy, ErrorSummary
@@ -27,7 +33,6 @@ from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
-    Part,
     Role,
     TextPart,
     Tool,
@@ -61,50 +66,37 @@ class TextCount(msgspec.Struct, frozen=True):
     parts: tuple[Share, ...]
 
 
-class _InputFile(click.File):
-    """A file to read, or - for standard input."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> IO[Any]:
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            cause = error.__context__  # click's message repeats the name of the file
-            reason = cause.strerror if isinstance(cause, OSError) else error.message
-            raise click.ClickException(
-                f"Cannot read {value}: {reason}. Name another file, or - for standard input."
-            ) from error
-
-
 @click.command()
-@click.argument("file", type=_InputFile("rb"), required=False)
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @model_option("Model whose tokenizer to use, e.g. openai/gpt-5. Default: the `model` setting.")
 @click.option(
     "--messages",
-    type=_InputFile("rb"),
+    type=click.Path(path_type=Path),
     metavar="FILE.json",
     help="Count a conversation instead of a text: a JSON list of messages in Chat Completions format, or an "
     "object with `messages` and `tools`.",
 )
 @json_option("Output one JSON object.")
-def count(file: IO[bytes] | None, model: str | None, messages: IO[bytes] | None, as_json: bool) -> None:
+def count(file: Path | None, model: str | None, messages: Path | None, as_json: bool) -> None:
     """Count the tokens in FILE, or in a conversation with --messages.
 
     Use - as FILE to read from standard input. Uses what was learned from earlier responses. Works offline.
     """
-    if file is None and messages is None:
+    path = messages or file
+    if path is None:
         raise click.UsageError("Provide a FILE (- for standard input) or --messages FILE.json.")
     if file is not None and messages is not None:
         raise click.UsageError("Provide either FILE or --messages, not both.")
+    data = read_file(path, FILE_LIMIT, allow_dash=True)
     model = model or load_settings().settings.model
     if not model:
         raise click.UsageError("Name the model with --model, TOLLBRIDGE_MODEL or the setting `model`.")
 
     def show_count(estimator: HybridTokenEstimator) -> None:
         if messages is not None:
-            request = read_request(model, _read_file(messages))
-            _show_conversation(model, estimator.estimate_request(request), as_json)
-        elif file is not None:
-            _show_text(count_text(estimator, model, _read_text(file)), as_json)
+            _show_conversation(model, estimator.estimate_request(read_request(model, data)), as_json)
+        else:
+            _show_text(count_text(estimator, model, _decode_text(data, path)), as_json)
 
     try:
         asyncio.run(_use_estimator(show_count))
@@ -118,21 +110,11 @@ async def _use_estimator(function: Callable[[HybridTokenEstimator], T]) -> T:
         return function(engine.estimator)
 
 
-def _read_file(file: IO[bytes]) -> bytes:
+def _decode_text(data: bytes, path: Path) -> str:
     try:
-        data = file.read(FILE_LIMIT + 1)
-    except OSError as error:
-        raise RequestError(f"Cannot read {file.name}: {error.strerror or error}.") from error
-    if len(data) > FILE_LIMIT:
-        raise RequestError(f"{file.name} exceeds the {FILE_LIMIT >> 20} MiB limit.")
-    return data
-
-
-def _read_text(file: IO[bytes]) -> str:
-    try:
-        return _read_file(file).decode()
+        return data.decode()
     except UnicodeDecodeError as error:
-        name = "Standard input" if file.name == "<stdin>" else file.name
+        name = "Standard input" if str(path) == "-" else path
         raise click.ClickException(
             f"{name} is not UTF-8 text (byte {error.start}). Images and other files are counted as parts of "
             "a conversation: use --messages."
@@ -186,15 +168,7 @@ def _show_parts(parts: tuple[Share, ...]) -> None:
         click.echo(f"  {part.tokens:>9,}  {part.label}")
 
 
-# --- Reading a conversation: Chat Completions and Responses messages, or our own Message shape ---
-
-_ROLES = {
-    "system": Role.SYSTEM,
-    "developer": Role.SYSTEM,
-    "user": Role.USER,
-    "tool": Role.USER,
-    "assistant": Role.ASSISTANT,
-}
+_ROLES = {**ROLES, "tool": Role.USER}
 _EXPECTED_FORMAT = 'Expected a list of {"role": …, "content": "…"}, or {"messages": […], "tools": […]}.'
 _BOM = b"\xef\xbb\xbf"
 
@@ -202,127 +176,72 @@ _BOM = b"\xef\xbb\xbf"
 def read_request(model: str, data: bytes) -> ChatRequest:
     """Parse a conversation, in JSON: a list of messages, or an object with `messages` and `tools`.
 
+    The messages are those of Chat Completions or Responses, or our own `Message`. Unlike in a request to
+    `serve`, nothing is left out: everything must be counted.
+
     Raises:
         RequestError: The data is invalid. The message names the field, such as `messages[1].role`.
     """
     try:
         document = read_json(data.removeprefix(_BOM))
+        body = RequestObject({"messages": document} if isinstance(document, list) else document)
+        if not isinstance(body.get("messages"), list):
+            raise invalid_field("messages", "an array")
+        messages = tuple(map(_message, body.objects("messages")))
+        return ChatRequest(model=model, messages=messages, tools=tuple(map(_tool, body.objects("tools"))))
+    except RequestError as error:
+        raise RequestError(f"{error.message} {_EXPECTED_FORMAT}") from error
     except ValueError as error:
         raise RequestError(f"The conversation is not valid JSON: {error}. {_EXPECTED_FORMAT}") from error
-    body = {"messages": document} if isinstance(document, list) else document
-    if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
-        raise RequestError(f"The conversation has no list of messages. {_EXPECTED_FORMAT}")
-    return ChatRequest(
-        model=model,
-        messages=tuple(_message(index, message) for index, message in enumerate(body["messages"])),
-        tools=tuple(_tool(index, tool) for index, tool in enumerate(_list(body, "tools", "tools"))),
-    )
 
 
-def _list(body: dict[str, Any], name: str, path: str) -> list[Any]:
-    value = body.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise RequestError(f"{path} is not a list. {_EXPECTED_FORMAT}")
-    return value
-
-
-def _message(index: int, value: Any) -> Message:
-    path = f"messages[{index}]"
-    role = value.get("role") if isinstance(value, dict) else None
+def _message(message: RequestObject) -> Message:
+    role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or role not in _ROLES:
-        raise RequestError(f"{path}.role must be one of {', '.join(_ROLES)}. {_EXPECTED_FORMAT}")
-    if "parts" in value:  # our own Message shape
-        try:
-            return msgspec.convert({**value, "role": _ROLES[role]}, Message)
-        except msgspec.ValidationError as error:
-            raise RequestError(f"{path} is invalid: {error}.") from error
-    contents = tuple(_contents(path, value))
+        raise invalid_field(message.path_of("role"), f"one of {', '.join(_ROLES)}")
+    if message.get("parts") is not None:
+        return _convert({**message.raw, "role": _ROLES[role]}, Message, message.path)
+    calls = tuple(map(_call, message.objects("tool_calls")))
+    parts: tuple[TextPart | DataPart, ...] = ()
+    if content is not None or not calls:
+        parts = tuple(map(_part, read_content(content, message.path_of("content"))))
     if role == "tool":
-        return Message(_ROLES[role], (ToolResultPart(str(value.get("tool_call_id", "")), contents),))
-    name = value.get("name")
-    if name is not None and not isinstance(name, str):
-        raise RequestError(f"{path}.name is not a string.")
-    parts: tuple[Part, ...] = (*contents, *_calls(path, value))
-    return Message(_ROLES[role], parts, name)
+        return Message(Role.USER, (ToolResultPart(str(message.get("tool_call_id") or ""), parts),))
+    return Message(_ROLES[role], (*parts, *calls), message.optional("name", str))
 
 
-def _contents(path: str, message: dict[str, Any]) -> Iterator[TextPart | DataPart]:
-    content = message.get("content")
-    if isinstance(content, str):
-        yield TextPart(content)
-    elif isinstance(content, list):
-        for index, part in enumerate(content):
-            yield _content(f"{path}.content[{index}]", part)
-    elif content is not None or not message.get("tool_calls"):
-        raise RequestError(f"{path}.content is neither a string nor a list of parts. {_EXPECTED_FORMAT}")
+def _part(part: RequestObject) -> TextPart | DataPart:
+    match part.raw:
+        case {"text": str(text)}:
+            return TextPart(text)
+        case {"image_url": {"url": str(url)} | str(url)} if url.startswith(("http://", "https://")):
+            return DataPart(b"", "image/png")  # not downloaded; counted as an image of a typical size
+        case {"image_url": {"url": url} | url} | {"file": {"file_data": url} | url} | {"file_data": url}:
+            file = read_data_url(url)
+        case {"input_audio": {"data": data, **audio}}:
+            file = read_data_url(f"data:audio/{audio.get('format', 'wav')};base64,{data}")
+        case _:
+            raise invalid_field(part.path, "an object with a text, image_url, file or input_audio")
+    if file is None:
+        raise invalid_field(part.path, "a base64 data: URL (other URLs are not downloaded)")
+    return file
 
 
-def _content(path: str, part: Any) -> TextPart | DataPart:
-    if isinstance(part, dict) and isinstance(part.get("text"), str):
-        return TextPart(part["text"])
-    for name, read in _MEDIA.items():
-        if isinstance(part, dict) and name in part:
-            return read(path, part[name])
-    raise RequestError(f"{path} is not a known part: it needs one of text, {', '.join(_MEDIA)}.")
+def _call(call: RequestObject) -> ToolCallPart:
+    function = call.inner("function")
+    return ToolCallPart(str(call.get("id") or ""), function.text("name"), function.raw.get("arguments", ""))
 
 
-def _image(path: str, value: Any) -> DataPart:
-    url = value.get("url") if isinstance(value, dict) else value
-    if isinstance(url, str) and url.startswith(("http://", "https://")):
-        return DataPart(b"", "image/png")  # not downloaded; counted as an image of a typical size
-    return _from_url(f"{path}.image_url", url)
+def _tool(tool: RequestObject) -> Tool:
+    return _convert(tool.raw.get("function", tool.raw), Tool, tool.path)
 
 
-def _file(path: str, value: Any) -> DataPart:
-    return _from_url(f"{path}.file", value.get("file_data") if isinstance(value, dict) else value)
-
-
-def _audio(path: str, value: Any) -> DataPart:
-    audio = value if isinstance(value, dict) else {}
-    url = f"data:audio/{audio.get('format', 'wav')};base64,{audio.get('data', '*')}"
-    return _from_url(f"{path}.input_audio", url)
-
-
-# The field that holds the data of each kind of part other than text, and the function that reads it.
-_MEDIA: dict[str, Callable[[str, Any], DataPart]] = {
-    "image_url": _image,
-    "file": _file,
-    "file_data": _file,
-    "input_audio": _audio,
-}
-
-
-def _from_url(path: str, url: Any) -> DataPart:
-    """Decode a data URL."""
-    head, comma, data = url.partition(",") if isinstance(url, str) else ("", "", "")
-    if not (comma and head.startswith("data:") and head.endswith(";base64")):
-        raise RequestError(f"{path} is not a base64 data: URL. Other URLs are not downloaded.")
+def _convert(value: object, kind: type[T], path: str) -> T:
     try:
-        return DataPart(base64.b64decode(data, validate=True), head[5:].split(";")[0])
-    except (binascii.Error, ValueError) as error:
-        raise RequestError(f"{path} is not valid base64: {error}.") from error
-
-
-def _calls(path: str, message: dict[str, Any]) -> Iterator[ToolCallPart]:
-    """Yield the tool calls of a message in Chat Completions format."""
-    for index, call in enumerate(_list(message, "tool_calls", f"{path}.tool_calls")):
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise RequestError(f"{path}.tool_calls[{index}].function has no name.")
-        yield ToolCallPart(str(call.get("id", "")), function["name"], function.get("arguments", ""))
-
-
-def _tool(index: int, value: Any) -> Tool:
-    function = value.get("function", value) if isinstance(value, dict) else value
-    try:
-        return msgspec.convert(function, Tool)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise RequestError(f"tools[{index}] is invalid: {error}. A tool needs at least a name.") from error
+        raise RequestError(f"{path} is invalid: {error}.") from error
 
-
-# --- Accuracy ---
 
 _BARS, _REFUSED = "▁▂▃▄▅▆▇█", "x"
 # Errors of this size or more have the highest bar.

@@ -21,12 +21,11 @@ from tollbridge.compat.profiles import profile_file, save_profile
 from tollbridge.doctor.examination import STEPS, TYPICAL_REQUESTS, Examination, Step
 from tollbridge.doctor.session import Finding, Verdict
 from tollbridge.protocols import all_protocols
+from tollbridge.storage.store import StoreUnusable
+from tollbridge.storage.tracker import BillingAccount
 
 if TYPE_CHECKING:
     from rich.status import Status
-
-from tollbridge.storage.store import StoreUnusable
-from tollbridge.storage.tracker import BillingAccount
 
 _MARKS: dict[Verdict, tuple[str, str]] = {
     "well": ("✓", "green"),

@@ -18,7 +18,7 @@ from tollbridge.cli.conversations import (
     texts,
 )
 from tollbridge.cli.options import WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, print_json_lines, show_table, to_json
+from tollbridge.cli.output import Column, print_json_lines, show_table, to_json
 from tollbridge.cli.terminal import bold, dim, format_count, replace_controls, supports_styles
 from tollbridge.types.messages import Role
 
@@ -57,7 +57,7 @@ def log(ctx: click.Context, count: int, as_json: bool) -> None:
             Column("messages", right=True, drop_order=3),
             Column("first question", min_width=20),
         )
-        show_table(columns, [Row(_cells(row)) for row in rows])
+        show_table(columns, [_cells(row) for row in rows])
         if len(kept) > count:
             click.echo(f"\n… and {len(kept) - count:,} more; use --count to see them.")
     else:

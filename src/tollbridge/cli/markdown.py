@@ -256,24 +256,21 @@ class _Renderer:
 
     def open_code(self, fence: str, info: str) -> _CodeBlock:
         """Start a code block. Its language is the first word of the line that starts it."""
-        language = info.split(" ")[0]
-        return _CodeBlock(fence, self._highlighter(language) if language else None)
-
-    def _highlighter(self, language: str) -> Callable[[list[str]], str] | None:
-        """Return a function that returns the last of some lines with colours."""
         from rich.syntax import Syntax
 
+        language = info.split(" ")[0]
         syntax = Syntax("", language, theme="ansi_dark")
-        if syntax.lexer is None:
-            return None
+        if not language or syntax.lexer is None:
+            return _CodeBlock(fence, None)
 
         def highlight(lines: list[str]) -> str:
+            """Return the last line with colours."""
             length = len(lines[-1].rstrip())
             text = syntax.highlight("\n".join(lines))
             text.rstrip()
             return "".join(self._to_lines(text[len(text) - length :], None))
 
-        return highlight
+        return _CodeBlock(fence, highlight)
 
     def _prefixed(self, first: str, others: str, body: str, width: int) -> list[str]:
         cells = len(_STYLES.sub("", first))

@@ -12,7 +12,7 @@ import msgspec
 from tollbridge.catalog.models import filter_models, is_favourite
 from tollbridge.cli.connection import connect
 from tollbridge.cli.options import ConnectionOptions, connection_options, json_option
-from tollbridge.cli.output import Column, Row, decimal_fields, print_json_lines, show_table, to_json
+from tollbridge.cli.output import Column, decimal_fields, format_cell, print_json_lines, show_table, to_json
 from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.schema import Settings
 from tollbridge.types.models import Model, Prices
@@ -21,6 +21,8 @@ _MILLION = 1_000_000
 _PRICES = ("input", "output", "cache_read", "cache_write")
 # Few lists have these. They are left out if they are unknown.
 _OTHER_PRICES = ("cache_write_long", "reasoning", "image", "web_search")
+# The fields of a model that are shown unchanged in JSON.
+_FIELDS = ("id", "name", "description", "owner", "type", "created", "context_window", "max_output_tokens")
 # The gateways' names for capabilities.
 _TAGS = {"tools": "tool-use", "images": "vision", "files": "file-input", "reasoning": "reasoning"}
 COLUMNS = (
@@ -138,14 +140,7 @@ async def _list(where: ConnectionOptions, refresh: bool) -> tuple[list[Model], i
 def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
     prices = model.prices
     return {
-        "id": model.id,
-        "name": model.name,
-        "description": model.description,
-        "owner": model.owner,
-        "type": model.type,
-        "created": model.created,
-        "context_window": model.context_window,
-        "max_output_tokens": model.max_output_tokens,
+        **{name: getattr(model, name) for name in _FIELDS},
         "tags": sorted(model.tags),
         "supported_parameters": sorted(model.parameters),
         "prices": None if prices is None else _encode_prices(prices),
@@ -167,7 +162,7 @@ def _encode_prices(prices: Prices) -> dict[str, Any]:
 
 
 def _show(models: list[Model], settings: Settings) -> None:
-    rows: list[Row] = []
+    rows: list[tuple[str, ...]] = []
     for model in models:
         prices = model.prices or Prices()
         kind = [] if model.is_chat_model else [model.type or ""]
@@ -177,19 +172,15 @@ def _show(models: list[Model], settings: Settings) -> None:
         star = " ★" if is_favourite(model.id, settings) else ""
         cells = (
             model.id + star,
-            _count(model.context_window),
-            _count(model.max_output_tokens),
+            format_cell(model.context_window),
+            format_cell(model.max_output_tokens),
             _price(prices.input),
             _price(prices.output),
             prices.category or "",
             ", ".join([*kind, *sorted(model.tags - removed | added)]),
         )
-        rows.append(Row(cells))
+        rows.append(cells)
     show_table(COLUMNS, rows)
-
-
-def _count(tokens: int | None) -> str:
-    return "" if tokens is None else f"{tokens:,}"
 
 
 def _price(price: Decimal | None) -> str:

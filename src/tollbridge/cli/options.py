@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -121,15 +120,8 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
 
     def flags(self) -> dict[str, object]:
         """Return the options as settings with the highest precedence; `None` for options that are not set."""
-        return {
-            "account": self.account,
-            "base_url": self.base_url,
-            "backend": self.backend,
-            "allow_http": self.allow_http or None,
-            "headers": self.headers or None,
-            "record": self.record,
-            "record_redact": self.record_redact or None,
-        }
+        names = ("account", "base_url", "backend", "allow_http", "headers", "record", "record_redact")
+        return {name: getattr(self, name) or None for name in names}
 
     def as_arguments(self) -> str:
         """Return the options that select the gateway, as they are typed: ` --base-url https://host/v1`."""
@@ -163,11 +155,7 @@ class KeepOptions(msgspec.Struct, frozen=True):
 
 
 def read_image(path: Path) -> DataPart:
-    """Read an image file. The MIME type comes from its content, not from its name.
-
-    Raises:
-        click.ClickException: The file cannot be read, is too large or is not an image.
-    """
+    """Read an image file. The MIME type comes from its content, not from its name."""
     data = read_file(path)
     mime = sniff(data)
     if mime is None or not mime.startswith("image/"):
@@ -178,11 +166,7 @@ def read_image(path: Path) -> DataPart:
 
 
 def read_attachment(path: Path) -> TextPart | DataPart:
-    """Read a file of any kind: a text as a Markdown code block with the file's name, others as data.
-
-    Raises:
-        click.ClickException: The file cannot be read, is too large, or is of an unknown binary format.
-    """
+    """Read a file of any kind: a text as a Markdown code block with the file's name, others as data."""
     data = read_file(path)
     if mime := sniff(data):
         return DataPart(data, mime, path.name)
@@ -196,19 +180,20 @@ def read_attachment(path: Path) -> TextPart | DataPart:
     return TextPart(f"{path.name}:\n\n{fence}\n{text.rstrip()}\n{fence}")
 
 
-def read_file(path: Path) -> bytes:
-    """Read a file that an option names.
+def read_file(path: Path, limit: int = FILE_LIMIT, *, allow_dash: bool = False) -> bytes:
+    """Read a file of at most `limit` bytes that an option names; with `allow_dash`, - is standard input.
 
     Raises:
         click.ClickException: The file cannot be read or is too large.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_LIMIT + 1)
+        with click.open_file(path, "rb") if allow_dash else path.open("rb") as file:
+            data: bytes = file.read(limit + 1)
     except OSError as error:
-        raise click.ClickException(f"Cannot read {path}: {error.strerror}. Name another file.") from error
-    if len(data) > FILE_LIMIT:
-        raise click.ClickException(f"{path} exceeds the {FILE_LIMIT >> 20} MiB limit.")
+        others = "another file, or - for standard input" if allow_dash else "another file"
+        raise click.ClickException(f"Cannot read {path}: {error.strerror}. Name {others}.") from error
+    if len(data) > limit:
+        raise click.ClickException(f"{path} exceeds the {limit >> 20} MiB limit.")
     return data
 
 
@@ -239,16 +224,14 @@ def _read_headers(
 def _check_url(_context: click.Context, option: click.Parameter, url: str | None) -> str | None:
     if not url:
         return None
+    # Imported here, because this module is loaded with every command.
+    from tollbridge.config.validation import url_problem
+
     if has_userinfo(url):
         raise click.BadParameter(USERINFO_ERROR)
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises if it is not a port
-    except ValueError as error:
-        raise click.BadParameter(f"{url!r} is not a valid URL: {error}.") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        example = "https://host/v1" if option.name == "base_url" else "https://host/api/chat"
-        raise click.BadParameter(f"{url!r} is not an http or https URL. Expected something like {example}.")
+    example = "https://host/v1" if option.name == "base_url" else "https://host/api/chat"
+    if problem := url_problem(url, example):
+        raise click.BadParameter(f"{url!r} is {problem}.")
     return url
 
 

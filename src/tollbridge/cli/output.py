@@ -7,6 +7,8 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,8 +30,6 @@ from tollbridge.types.text import replace_surrogates
 if TYPE_CHECKING:
     from rich.table import Table
 
-# --- Tables ---
-
 _GAP = 2
 
 
@@ -49,11 +49,6 @@ class Column(msgspec.Struct, frozen=True):
     right: bool = False
     drop_order: int = 0
     min_width: int | None = None
-    style: str = ""
-
-
-class Row(msgspec.Struct, frozen=True):
-    cells: Sequence[str]
     style: str = ""
 
 
@@ -94,14 +89,22 @@ def _distribute(min_widths: dict[int, int], widths: Sequence[int], spare: int) -
     return result
 
 
-def show_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """Print a table on standard output. Control characters in cells are replaced."""
+def format_cell(value: float | Decimal | None, spec: str = ",", *, partial: bool = False) -> str:
+    """Return a number for a table: empty if it is not known, with ≥ if it is partial."""
+    return "" if value is None else f"{'≥ ' if partial else ''}{value:{spec}}"
+
+
+def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> None:
+    """Print a table on standard output. Control characters in cells are replaced.
+
+    `styles` are rich styles of the rows.
+    """
     # Imported here because loading rich takes longer than most commands take to run.
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    texts = [[one_line(cell) for cell in row.cells] for row in rows]
+    texts = [[one_line(cell) for cell in row] for row in rows]
     # Columns without content are not shown.
     widths = [
         max(cell_len(column.name), *map(cell_len, cells)) if any(cells) else 0
@@ -119,8 +122,8 @@ def show_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
             style=column.style,
             width=column_width,
         )
-    for row, cells in zip(rows, texts, strict=True):
-        table.add_row(*(Text(cells[index]) for index in column_widths), style=row.style)
+    for cells, style in zip_longest(texts, styles, fillvalue=""):
+        table.add_row(*(Text(cells[index]) for index in column_widths), style=style)
     print_table(table, width)
 
 
@@ -133,9 +136,6 @@ def print_table(table: Table, width: int) -> None:
         console.print(table)
     for line in capture.get().splitlines():
         click.echo(line.rstrip())
-
-
-# --- The summary of a turn, and JSON ---
 
 
 def describe_answer(answer: Answer) -> dict[str, Any]:

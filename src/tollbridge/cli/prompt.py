@@ -54,11 +54,7 @@ def has_piped_input() -> bool:
 
 
 def read_standard_input() -> str:
-    """Read all of standard input as text.
-
-    Raises:
-        click.ClickException: It is too long or not UTF-8.
-    """
+    """Read all of standard input as text. It is an error if it is too long or not UTF-8."""
     can_wait = sys.platform != "win32"  # it cannot wait for a pipe
     if can_wait and sys.stderr.isatty() and not select.select([sys.stdin.fileno()], [], [], _SILENT_WAIT)[0]:
         click.echo("Reading standard input… (end it with Ctrl-D, or pass < /dev/null)", err=True)
@@ -72,11 +68,7 @@ def read_standard_input() -> str:
 
 
 def read_piped_line() -> str:
-    """Return the next line of standard input; empty at its end.
-
-    Raises:
-        click.ClickException: The line is too long.
-    """
+    """Return the next line of standard input; empty at its end. A line that is too long is an error."""
     line = sys.stdin.readline(PROMPT_LIMIT + 1)
     if len(line.encode(errors="replace")) > PROMPT_LIMIT:
         raise click.ClickException(f"A line of standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
@@ -108,30 +100,8 @@ class ChatPrompt:
 
     def load(self) -> None:
         """Load the editor of prompts, which takes some time. `read` does it if needed."""
-        if self._session is None and os.environ.get("TERM") != "dumb":
-            self._session = self._open_session()
-
-    def read(self, runner: asyncio.Runner, typed: str = "") -> str:
-        """Read one prompt, which can have several lines.
-
-        Args:
-            runner: Runs the prompt, so that tasks of the engine continue meanwhile.
-            typed: What the user typed before; the prompt starts with it.
-
-        Raises:
-            EOFError: The user pressed Ctrl-D.
-            KeyboardInterrupt: The user pressed Ctrl-C.
-        """
-        self.load()
-        if self._session is None:
-            return _read_plain_line()
-        try:
-            text = runner.run(self._session.prompt_async(default=typed, handle_sigint=False))
-        finally:
-            restore_echo()
-        return replace_surrogates(text)
-
-    def _open_session(self) -> PromptSession[str]:
+        if self._session is not None or os.environ.get("TERM") == "dumb":
+            return
         from prompt_toolkit import PromptSession
         from prompt_toolkit.filters import Condition
         from prompt_toolkit.history import FileHistory, InMemoryHistory
@@ -155,7 +125,27 @@ class ChatPrompt:
             tempfile_suffix=".md",
             output=output,
         )
-        return session
+        self._session = session
+
+    def read(self, runner: asyncio.Runner, typed: str = "") -> str:
+        """Read one prompt, which can have several lines.
+
+        Args:
+            runner: Runs the prompt, so that tasks of the engine continue meanwhile.
+            typed: What the user typed before; the prompt starts with it.
+
+        Raises:
+            EOFError: The user pressed Ctrl-D.
+            KeyboardInterrupt: The user pressed Ctrl-C.
+        """
+        self.load()
+        if self._session is None:
+            return _read_plain_line()
+        try:
+            text = runner.run(self._session.prompt_async(default=typed, handle_sigint=False))
+        finally:
+            restore_echo()
+        return replace_surrogates(text)
 
 
 def _read_plain_line() -> str:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import click
 import msgspec
 
 from tollbridge.catalog.models import Catalog
+from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import Command, WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, print_json_lines, show_table
+from tollbridge.cli.output import Column, format_cell, print_json_lines, show_table
 from tollbridge.cli.terminal import bold, dim, format_count, one_line, wrap_line
 from tollbridge.compat.known_servers import recognize_server
 from tollbridge.compat.lessons import describe_lesson, describe_quirks
 from tollbridge.compat.profiles import list_profiles
-from tollbridge.config.accounts import all_accounts, named_account
-from tollbridge.config.errors import SettingsUnusable
+from tollbridge.config.accounts import all_accounts
 from tollbridge.config.loading import load_settings
-from tollbridge.engine import Engine
 from tollbridge.transport.files import catalog_folder
 from tollbridge.types.quirks import Evidence, Lesson
 
@@ -76,20 +74,17 @@ def quirks(ctx: click.Context, gateway: str | None, model: str | None, as_json: 
     requests ("learned"). Learned quirks expire: then the request is tried unchanged again.
     """
     if ctx.invoked_subcommand is None:
-        _list(gateway, model, as_json)
+        ctx.invoke(list_quirks, gateway=gateway, model=model, as_json=as_json)
 
 
 @quirks.command("list")
 @_list_options
 def list_quirks(gateway: str | None, model: str | None, as_json: bool) -> None:
     """Show what gateways and models do not accept, as `tollbridge quirks` does."""
-    _list(gateway, model, as_json)
-
-
-def _list(gateway: str | None, model: str | None, as_json: bool) -> None:
+    lessons = use_engine(lambda engine: engine.lessons())
     rows = [
         row
-        for row in [*_profile_rows(), *map(_lesson_row, asyncio.run(_read_lessons()))]
+        for row in [*_profile_rows(), *map(_lesson_row, lessons)]
         if gateway in (None, row.gateway, f"{row.gateway}/") and (model is None or row.model in (None, model))
     ]
     if as_json:
@@ -125,7 +120,7 @@ def forget(numbers: tuple[int, ...], gateway: str | None, model: str | None, eve
             and (model is None or lesson.model == model)
         )
 
-    forgotten = asyncio.run(_forget_lessons(selects))
+    forgotten = use_engine(lambda engine: engine.forget_lessons(selects))
     for lesson in forgotten:
         click.echo(f"Forgotten: {one_line(describe_lesson(lesson))} ({one_line(lesson.base_url)})")
     if not forgotten:
@@ -133,26 +128,12 @@ def forget(numbers: tuple[int, ...], gateway: str | None, model: str | None, eve
     return 0 if forgotten else 1
 
 
-async def _read_lessons() -> list[Lesson]:
-    async with Engine.open() as engine:
-        return await engine.lessons()
-
-
-async def _forget_lessons(selects: Callable[[Lesson], bool]) -> list[Lesson]:
-    async with Engine.open() as engine:
-        return await engine.forget_lessons(selects)
-
-
 def _profile_rows() -> Iterator[QuirkRow]:
     """Yield the quirks of the profiles: of the configured gateways, and of those that doctor has tested."""
     catalog = Catalog(catalog_folder())
     profiles = list_profiles()
-    loaded = load_settings()
-    try:
-        accounts = all_accounts(loaded)
-    except SettingsUnusable:  # the settings select no account
-        accounts = [named_account(loaded, name) for name in loaded.settings.accounts]
-    names = {**dict.fromkeys(profiles, ""), **{account.base_url: account.name for account in accounts}}
+    accounts = {account.base_url: account.name for account in all_accounts(load_settings())}
+    names = {**dict.fromkeys(profiles, ""), **accounts}
     for url, name in names.items():
         server = recognize_server(url, owners=catalog.owners(url, name))
         if server:
@@ -187,7 +168,7 @@ def _show(rows: list[QuirkRow]) -> None:
     now = time.time()
     for gateway in dict.fromkeys(row.gateway for row in rows):
         click.echo(bold(one_line(gateway), sys.stdout))
-        show_table(COLUMNS, [Row(_cells(row, now)) for row in rows if row.gateway == gateway])
+        show_table(COLUMNS, [_cells(row, now) for row in rows if row.gateway == gateway])
     if any(row.number is not None for row in rows):
         hint = "`tollbridge quirks forget NUMBER` removes a learned quirk."
         click.echo(dim(wrap_line(hint, sys.stdout), sys.stdout))
@@ -200,7 +181,7 @@ def _cells(row: QuirkRow, now: float) -> tuple[str, ...]:
         age = _duration(now - row.learned_at)
         expiry = f"in {_duration(row.expires_at - now)}" if row.expires_at > now else "next request"
     return (
-        "" if row.number is None else str(row.number),
+        format_cell(row.number, ""),
         row.quirk,
         row.source,
         f"{scope}, one conversation" if row.conversation else scope,

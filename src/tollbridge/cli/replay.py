@@ -138,11 +138,7 @@ def replay_response(path: Path, protocol: str) -> Answer:
 
 
 def find_headers(path: Path) -> tuple[int | None, dict[str, str]]:
-    """Return the status and the headers of a recorded response; `None` and none without a headers file.
-
-    Raises:
-        OSError: The headers file exists but cannot be read.
-    """
+    """Return the status and the headers of a recorded response; `None` and none without a headers file."""
     headers_path = path.parent / f"{path.stem}.headers"
     if headers_path == path or not headers_path.exists():
         return None, {}

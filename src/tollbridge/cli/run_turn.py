@@ -1,17 +1,16 @@
-"""Run one turn in the terminal: show its events as they arrive, and keep them and their timing."""
+"""Run one turn in the terminal: show its events as they arrive, and keep its answer."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-import time
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 from urllib.parse import urlsplit
 
 from tollbridge.answer import Answer
 from tollbridge.cli.connection import Session
-from tollbridge.cli.screen import Screen, Timing
+from tollbridge.cli.screen import Screen
 from tollbridge.clients.observer import Observer
 from tollbridge.history.answer import apply_corrections
 from tollbridge.types.errors import BridgeError
@@ -49,7 +48,6 @@ class TurnRunner:
 
     def __init__(self, session: Session, screen: Screen | None = None, *, stream: bool = True) -> None:
         self.answer = Answer()
-        self.timing = Timing()
         self._session = session
         self._screen = screen
         self._stream = stream
@@ -57,8 +55,6 @@ class TurnRunner:
     async def run(self, request: ChatRequest, *, over_budget: bool = False) -> None:
         """Run the turn to its end. A failure is kept in the answer and not raised."""
         observers = () if self._screen is None else (_Notices(self._screen, request.model),)
-        started = time.monotonic()
-        first: float | None = None
         animation = asyncio.create_task(_animate(self._screen)) if self._screen is not None else None
         try:
             async with self._session.engine.turn(
@@ -66,14 +62,11 @@ class TurnRunner:
             ) as turn:
                 self.answer = turn.result
                 async for event in turn:
-                    if first is None and isinstance(event, (TextDelta, ReasoningDelta, ToolCall, File)):
-                        first = time.monotonic() - started
                     if self._screen is not None and self._stream:
                         show(event, self._screen)
         except BridgeError as error:
             self.answer.end("failed", error)  # also if it failed before the turn began
         finally:
-            self.timing = Timing(first_token=first, total=time.monotonic() - started)
             if animation is not None:
                 animation.cancel()
             if self._screen is not None:

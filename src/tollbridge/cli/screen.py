@@ -11,11 +11,9 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO
 
-import msgspec
-
+from tollbridge.answer import Answer
 from tollbridge.cli.terminal import (
     dim,
     format_cost,
@@ -26,12 +24,9 @@ from tollbridge.cli.terminal import (
     terminal_width,
     wrap_line,
 )
-from tollbridge.types.events import Usage
 
 if TYPE_CHECKING:
     from tollbridge.cli.markdown import MarkdownWriter
-
-# --- Wrapping streamed text ---
 
 _PIECES = re.compile(r"\n|[ \t]+|[^\s]+|\s")
 _FENCE = "```"
@@ -99,33 +94,27 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-# --- Token counts and timing of an answer ---
-
 # Seconds. If the output took less, it arrived in one piece and its speed cannot be measured.
 _MIN_STREAM_SECONDS = 0.05
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds since the request was sent; `first_token` is `None` if there was no output."""
-
-    first_token: float | None = None
-    total: float = 0.0
-
-    def tokens_per_second(self, usage: Usage | None) -> float | None:
-        """Return the speed of the output after its first token; `None` if there was too little to measure."""
-        if usage is None or self.first_token is None or not usage.output_tokens or usage.output_tokens < 2:
-            return None
-        seconds = self.total - self.first_token
-        return None if seconds < _MIN_STREAM_SECONDS else (usage.output_tokens - 1) / seconds
+def tokens_per_second(answer: Answer) -> float | None:
+    """Return the speed of the output after its first token; `None` if there was too little to measure."""
+    seconds = answer.duration - (answer.first or 0.0)
+    tokens = answer.output_tokens or 0
+    if answer.first is None or tokens < 2 or seconds < _MIN_STREAM_SECONDS:
+        return None
+    return (tokens - 1) / seconds
 
 
-def usage_line(usage: Usage | None, timing: Timing, cost: Decimal | None = None) -> str:
+def usage_line(answer: Answer) -> str:
     """Return the line after an answer. Unknown values are omitted, not shown as 0.
 
     Examples: `31 in (12 cached) · 14 out (3 reasoning) · $0.012 · first token 210 ms · 86 tokens/s`, and with
     the total time if the speed is unknown: `31 in · 1 out · first token 210 ms · total 2.5 s`.
     """
     parts: list[str] = []
+    usage, cost, speed = answer.usage, answer.cost.charge, tokens_per_second(answer)
     if usage is not None and usage.known:
         parts += _tokens(usage.input_tokens, "in", usage.cached_tokens, "cached")
         parts += _tokens(usage.output_tokens, "out", usage.reasoning_tokens, "reasoning")
@@ -133,10 +122,9 @@ def usage_line(usage: Usage | None, timing: Timing, cost: Decimal | None = None)
             parts.append(f"{usage.total_tokens:,} tokens")
     if cost is not None:
         parts.append(format_cost(cost))
-    if timing.first_token is not None:
-        parts.append(f"first token {format_seconds(timing.first_token)}")
-    speed = timing.tokens_per_second(usage)
-    parts.append(f"total {format_seconds(timing.total)}" if speed is None else f"{speed:,.0f} tokens/s")
+    if answer.first is not None:
+        parts.append(f"first token {format_seconds(answer.first)}")
+    parts.append(f"total {format_seconds(answer.duration)}" if speed is None else f"{speed:,.0f} tokens/s")
     return " · ".join(parts)
 
 
@@ -145,8 +133,6 @@ def _tokens(total: int | None, name: str, part: int | None, part_name: str) -> l
         return [] if part is None else [f"{part:,} {part_name}"]
     return [f"{total:,} {name}" if part is None else f"{total:,} {name} ({part:,} {part_name})"]
 
-
-# --- Printing an answer ---
 
 _MAX_CALL_LENGTH = 400
 
@@ -162,7 +148,12 @@ class Screen:
 
     def __init__(self, out: TextIO, side: TextIO, *, raw: bool = False) -> None:
         self._spinner = Spinner(side) if supports_styles(side) else None
-        self._markdown = _open_markdown(out) if supports_styles(out) and not raw else None
+        self._markdown: MarkdownWriter | None = None
+        if supports_styles(out) and not raw:
+            # Imported here: answers are often written to a pipe or a file.
+            from tollbridge.cli.markdown import MarkdownWriter
+
+            self._markdown = MarkdownWriter(out)
         self._out = self._markdown or _Output(out)
         self._side = _Output(side, is_dim=True)
         # Reasoning and text are separated by a blank line only if both appear on the terminal.
@@ -232,13 +223,6 @@ class Screen:
             self._spinner.clear()
 
 
-def _open_markdown(stream: TextIO) -> MarkdownWriter:
-    # Imported here: answers are often written to a pipe or a file.
-    from tollbridge.cli.markdown import MarkdownWriter
-
-    return MarkdownWriter(stream)
-
-
 class _Output:
     """One stream. On a terminal, control characters are replaced and text is wrapped."""
 
@@ -266,8 +250,6 @@ class _Output:
         self._stream.write((dim(text, self._stream) if text and self._is_dim else text) + end)
         self._stream.flush()
 
-
-# --- Waiting ---
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_SECOND = 10

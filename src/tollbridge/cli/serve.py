@@ -15,7 +15,13 @@ import click
 
 from tollbridge.cli.agents import AGENTS, TOKEN_VARIABLE, ServerAddress, print_setup, write_setup
 from tollbridge.cli.connection import DownloadProgress, connect, pick_model
-from tollbridge.cli.options import ConnectionOptions, WholeNumber, connection_options, record_options
+from tollbridge.cli.options import (
+    ConnectionOptions,
+    Decorator,
+    WholeNumber,
+    connection_options,
+    record_options,
+)
 from tollbridge.cli.terminal import one_line
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
@@ -31,6 +37,17 @@ DEFAULT_PORT = 8787
 SWITCH_INTERVAL = 0.0001
 
 
+def _port_option(default: int) -> Decorator:
+    return click.option(
+        "--port",
+        type=WholeNumber(0, 65535),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help="Port to listen on; 0 is any free port.",
+    )
+
+
 def _check_token(_context: click.Context, _option: click.Parameter, token: str | None) -> str | None:
     # An empty environment variable is `None` here.
     if token is not None and not token.strip():
@@ -39,14 +56,7 @@ def _check_token(_context: click.Context, _option: click.Parameter, token: str |
 
 
 @click.command()
-@click.option(
-    "--port",
-    type=WholeNumber(0, 65535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    metavar="N",
-    help="Port to listen on; 0 is any free port.",
-)
+@_port_option(DEFAULT_PORT)
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -179,17 +189,6 @@ async def _wait_for_signal() -> None:
     await stopped.wait()
 
 
-# --- The local model and the embedded gateway ---
-
-port_option = click.option(
-    "--port",
-    type=WholeNumber(0, 65535),
-    default=0,
-    metavar="N",
-    help="Port to listen on. Default: any free port.",
-)
-
-
 @click.command()
 @click.option(
     "--model",
@@ -197,7 +196,7 @@ port_option = click.option(
     metavar="FILE.gguf",
     help="Serve this GGUF file instead of the small model.",
 )
-@port_option
+@_port_option(0)
 @click.option(
     "--context",
     type=WholeNumber(256),
@@ -239,7 +238,7 @@ class _GatewayCommand(click.Command):
 
 
 @click.command(cls=_GatewayCommand)
-@port_option
+@_port_option(0)
 @click.option(
     "--scenario", default="demo", show_default=True, metavar="NAME", help="Scenario to run (see below)."
 )

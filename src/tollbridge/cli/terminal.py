@@ -15,8 +15,6 @@ from typing import TextIO
 
 import click
 
-# --- Text ---
-
 # Every control character except tab and newline is replaced: an escape sequence in an answer could change
 # the window title, move the cursor or insert input. Carriage returns are removed.
 _CONTROL_CHARACTERS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: None}
@@ -34,12 +32,9 @@ def one_line(text: str) -> str:
 
 
 def wrap_line(line: str, stream: TextIO, indent: int = 0) -> str:
-    """Wrap a line between words to the width of the terminal.
+    """Wrap a line between words to the width of the terminal. Without a terminal, it stays unchanged.
 
-    Args:
-        line: The text to wrap.
-        stream: Where it will be written. If this is not a terminal, the line is returned unchanged.
-        indent: The column at which the line starts; the following lines are indented to it.
+    `indent` is the column at which the line starts; the following lines are indented to it.
     """
     if not stream.isatty():
         return line
@@ -88,9 +83,6 @@ def dim(text: str, stream: TextIO) -> str:
 def bold(text: str, stream: TextIO) -> str:
     """Return the text as it is written to a stream where it should be bold."""
     return f"{BOLD}{text}{PLAIN}" if supports_styles(stream) else text
-
-
-# --- Standard streams ---
 
 
 class OutputError(click.ClickException):

@@ -1,4 +1,4 @@
-"""`tollbridge usage` and `explain`: token usage and cost, and what the provider's prompt cache did."""
+"""`tollbridge usage`: token usage and cost, in the terminal or as a page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import click
 import msgspec
 
+from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import WholeNumber, json_option
-from tollbridge.cli.output import Column, Row, decimal_fields, print_json_lines, show_table
-from tollbridge.cli.terminal import format_count, format_seconds, one_line, wrap_line
+from tollbridge.cli.output import Column, decimal_fields, format_cell, print_json_lines, show_table
+from tollbridge.cli.terminal import format_count, format_seconds, wrap_line
 from tollbridge.engine import Engine
 from tollbridge.storage.reports import DIMENSIONS, Dimension, UsageGroup, UsageTotals, add_up, start_of_day
-from tollbridge.storage.rows import StoredReport
 
 _BAR_WIDTH = 8
 _DEFAULT_DIMENSIONS: tuple[Dimension, ...] = ("day", "model")
@@ -98,7 +98,7 @@ def usage(
         return
     by = tuple(dict.fromkeys(by))
     period = _period(by, days, since, until)
-    groups = asyncio.run(_read_groups(by, *period))
+    groups = use_engine(lambda engine: engine.usage_sums(by, *period))
     if as_json:
         print_json_lines(_describe(by, group) for group in groups)
     elif as_csv:
@@ -107,9 +107,6 @@ def usage(
         _show(by, groups)
     else:
         click.echo(f"No usage {_describe_period(*period)}.", err=True)
-
-
-# --- Reading ---
 
 
 def _period(
@@ -136,14 +133,6 @@ def _describe_period(since: float, until: float) -> str:
         days = round((until - since) / 86_400)
         return f"in the last {format_count(days, 'day')}"
     return f"from {first} to {last}"
-
-
-async def _read_groups(by: Sequence[Dimension], since: float, until: float) -> list[UsageGroup]:
-    async with Engine.open() as engine:
-        return await engine.usage_sums(by, since, until)
-
-
-# --- JSON and CSV ---
 
 
 def _describe(by: Sequence[Dimension], group: UsageGroup) -> dict[str, Any]:
@@ -176,22 +165,19 @@ def _protect(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
 
 
-# --- The table ---
-
-
 def _show(by: Sequence[Dimension], groups: Sequence[UsageGroup]) -> None:
     # Bars compare costs, or tokens if no cost is known.
     by_cost = any(group.cost for group in groups)
     amounts = [group.cost or Decimal() if by_cost else Decimal(group.tokens) for group in groups]
     bars = Column("by cost" if by_cost else "by tokens", drop_order=4, style="cyan")
     columns = [Column(name, min_width=None if name in ("day", "month") else 28) for name in by]
-    rows: list[Row] = []
+    rows: list[tuple[str, ...]] = []
     previous: str | None = None
     for group, amount in zip(groups, amounts, strict=True):
         names = [name or "–" for name in group.key]
         if by[0] in ("day", "month"):
             names[0], previous = "" if names[0] == previous else names[0], names[0]
-        rows.append(Row((*names, *_figures(group), _bar(amount, max(amounts)))))
+        rows.append((*names, *_figures(group), _bar(amount, max(amounts))))
     show_table((*columns, *COLUMNS, bars), rows)
     click.echo(wrap_line(_total_line(add_up(groups)), sys.stdout))
 
@@ -200,27 +186,23 @@ def _figures(group: UsageGroup) -> Iterator[str]:
     tokens, unreported = group.usage, group.incomplete > 0
     yield f"{group.requests:,}"
     yield _not_completed(group)
-    yield _count(tokens.input_tokens, partial=unreported)
-    yield _count(tokens.cached_tokens, partial=unreported)
-    yield "" if group.cache_hit_rate is None else f"{group.cache_hit_rate:.1%}"
-    yield _count(tokens.cache_write_tokens, partial=unreported)
-    yield _count(tokens.output_tokens, partial=unreported)
+    yield format_cell(tokens.input_tokens, partial=unreported)
+    yield format_cell(tokens.cached_tokens, partial=unreported)
+    yield format_cell(group.cache_hit_rate, ".1%")
+    yield format_cell(tokens.cache_write_tokens, partial=unreported)
+    yield format_cell(tokens.output_tokens, partial=unreported)
     yield "" if group.first_seconds is None else format_seconds(group.first_seconds)
     # Beside a billed amount, the computed one shows whether the gateway charges what it lists.
-    billed_in_part = unreported or group.unbilled > 0 or group.unpriced > 0
-    yield _money(group.billed, partial=billed_in_part)
-    yield "" if group.billed is None else _money(group.computed, partial=_is_partial(group))
-    yield _money(group.cost, partial=_is_partial(group))
+    is_partial = unreported or group.unpriced > 0
+    yield format_cell(group.billed, ".4f", partial=is_partial or group.unbilled > 0)
+    yield "" if group.billed is None else format_cell(group.computed, ".4f", partial=is_partial)
+    yield format_cell(group.cost, ".4f", partial=is_partial)
 
 
 def _not_completed(totals: UsageTotals) -> str:
     """Return the outcomes other than `completed` with their counts: `1 cancelled, 2 failed`."""
     counts = sorted(totals.outcomes.items())
     return ", ".join(f"{count:,} {name}" for name, count in counts if name != "completed")
-
-
-def _is_partial(totals: UsageTotals) -> bool:
-    return totals.incomplete > 0 or totals.unpriced > 0
 
 
 def _total_line(total: UsageTotals) -> str:
@@ -262,17 +244,6 @@ def _bar(amount: Decimal, highest: Decimal) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _count(number: int | None, *, partial: bool = False) -> str:
-    return "" if number is None else f"{'≥ ' if partial else ''}{number:,}"
-
-
-def _money(amount: Decimal | None, *, partial: bool = False) -> str:
-    return "" if amount is None else f"{'≥ ' if partial else ''}{amount:.4f}"
-
-
-# --- The page ---
-
-
 async def _serve_page(days: int | None) -> None:
     """Serve the usage page until Ctrl-C. Nobody else can read it: its address has a random token."""
     import secrets
@@ -286,99 +257,3 @@ async def _serve_page(days: int | None) -> None:
         click.echo("Open this address in a browser. Press Ctrl-C to stop.", err=True)
         await engine.usage_report(days or 30)  # it is ready when the page asks for it
         await asyncio.Event().wait()
-
-
-# --- Explanations of the prompt cache ---
-
-# The first characters of a turn's id identify it.
-_ID_LENGTH = 8
-_DEFAULT_LIMIT = 20
-REPORT_COLUMNS = (
-    Column("turn"),
-    Column("time", drop_order=2),
-    Column("model", min_width=16, drop_order=1),
-    Column("cached", right=True),
-    Column("expected", right=True),
-    Column("cost $", right=True, drop_order=3),
-    Column("reason", min_width=24),
-)
-
-
-@click.command()
-@click.argument("turn", required=False)
-@click.option("--list", "as_list", is_flag=True, help="List the latest cache misses.")
-@click.option(
-    "--limit",
-    type=WholeNumber(1, 5000),
-    metavar="N",
-    help=f"With --list: number of misses to list.  [default: {_DEFAULT_LIMIT}]",
-)
-@json_option("Output JSON Lines, one object per turn.")
-def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -> None:
-    """Explain how much of a prompt was read from the provider's prompt cache.
-
-    TURN is the id of a turn or its first characters, as `--list` shows it; by default the last turn.
-    """
-    if as_list and turn is not None:
-        raise click.UsageError("Use either TURN or --list.")
-    if limit is not None and not as_list:
-        raise click.UsageError("--limit needs --list.")
-    reports = asyncio.run(_read_reports(turn, as_list=as_list, limit=limit or _DEFAULT_LIMIT))
-    if as_json:
-        print_json_lines(map(to_fields, reports))
-    elif as_list and reports:
-        _show_list(reports)
-    elif reports:
-        _show_report(reports[0])
-    if reports:
-        return
-    if turn is not None:
-        raise click.ClickException(f'There is no turn "{one_line(turn)}". Run `tollbridge explain --list`.')
-    missing = "No cache misses are recorded." if as_list else "No requests are recorded yet."
-    click.echo(missing, err=True)
-
-
-async def _read_reports(turn: str | None, *, as_list: bool, limit: int) -> list[StoredReport]:
-    async with Engine.open() as engine:
-        if as_list:
-            return await engine.cache_misses(limit)
-        report = await engine.cache_report(turn)
-        return [] if report is None else [report]
-
-
-def to_fields(report: StoredReport) -> dict[str, Any]:
-    """Return a report as one JSON object."""
-    fields: dict[str, Any] = msgspec.to_builtins(report)
-    outcome: dict[str, Any] = fields.pop("report")
-    return {**fields, **outcome}
-
-
-def _show_report(report: StoredReport) -> None:
-    click.echo(f"Turn {report.turn[:_ID_LENGTH]}, {_time(report)}, {one_line(report.model)}")
-    source = " (Reported by the gateway.)" if report.report.source == "gateway" else ""
-    click.echo(wrap_line(one_line(f"{report.report.sentence}{source}"), sys.stdout))
-
-
-def _show_list(reports: list[StoredReport]) -> None:
-    rows = [
-        Row(
-            (
-                entry.turn[:_ID_LENGTH],
-                _time(entry),
-                entry.model,
-                f"{entry.report.actual or 0:,}",
-                f"{entry.report.expected or 0:,}",
-                "" if entry.report.cost is None else f"{entry.report.cost:.4f}",
-                entry.report.reason,
-            )
-        )
-        for entry in reports
-    ]
-    show_table(REPORT_COLUMNS, rows)
-    costs = [entry.report.cost for entry in reports if entry.report.cost is not None]
-    cost = f", ${sum(costs):.4f}" if costs else ""
-    click.echo(f"Total: {format_count(len(reports), 'request')} missed the cache{cost}.")
-
-
-def _time(report: StoredReport) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(report.started))

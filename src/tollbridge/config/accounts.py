@@ -23,11 +23,12 @@ def resolve_account(loaded: LoadedSettings) -> Account:
             configured, or if there are several accounts and none is selected.
     """
     settings = loaded.settings
-    if settings.base_url and settings.account and loaded.rank("base_url") == loaded.rank("account"):
+    url_rank, account_rank = RANKS.index(loaded.rank("base_url")), RANKS.index(loaded.rank("account"))
+    if settings.base_url and settings.account and url_rank == account_rank:
         raise SettingsUnusable(
             f"{loaded.origin('base_url')} and {loaded.origin('account')} conflict. Remove one of them."
         )
-    if settings.base_url and (not settings.account or loaded.outranks("base_url", "account")):
+    if settings.base_url and (not settings.account or url_rank < account_rank):
         return _unnamed_account(loaded, settings.base_url)
     name = settings.account or _default_account_name(loaded)
     return named_account(loaded, name) if name else _vercel_account(loaded)
@@ -56,9 +57,12 @@ def named_account(loaded: LoadedSettings, name: str) -> Account:
 
 
 def all_accounts(loaded: LoadedSettings) -> list[Account]:
-    """Return the account in use, followed by the other accounts of the settings."""
-    selected = resolve_account(loaded)
+    """Return the account in use, unless the settings select none, and the other accounts of the settings."""
     accounts = [named_account(loaded, name) for name in loaded.settings.accounts]
+    try:
+        selected = resolve_account(loaded)
+    except SettingsUnusable:
+        return accounts
     others = [msgspec.structs.replace(account, selected=False) for account in accounts if account != selected]
     return [selected, *others]
 

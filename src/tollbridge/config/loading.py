@@ -52,10 +52,6 @@ class LoadedSettings(msgspec.Struct, frozen=True):
         layer = self.origins.get(setting)
         return "default" if layer is None else layer.locate(setting)
 
-    def outranks(self, setting: str, other: str) -> bool:
-        """Return whether a setting comes from a layer of higher priority than another setting."""
-        return RANKS.index(self.rank(setting)) < RANKS.index(self.rank(other))
-
 
 def load_settings(
     flags: Table | None = None,

@@ -17,6 +17,8 @@ from tomlkit.container import Container
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AbstractTable
 
+from tollbridge.config.file import SIZE_LIMIT
+
 Keys = tuple[str, ...]
 
 # A line break, or the mark of a value while its line is looked up. A TOML text cannot contain NUL.
@@ -32,9 +34,11 @@ def change_value(text: str, keys: Sequence[str], literal: str | None) -> str:
         literal: The value, as TOML; `None` removes the value or the table of that name.
 
     Raises:
-        ValueError: The text or the literal is not valid TOML, or one of the tables is something else.
+        ValueError: The text or the literal is not valid TOML, one of the tables is something else, or the
+            text before or after the change is too large.
     """
     try:
+        _check_size(text)
         expected, document = tomllib.loads(text), tomlkit.parse(text)
         value, item = None, None
         if literal is not None:
@@ -43,6 +47,7 @@ def change_value(text: str, keys: Sequence[str], literal: str | None) -> str:
         _change(expected, keys, value, lambda _: {})
         _change(document, keys, item, lambda is_super: tomlkit.table(is_super_table=is_super))
         changed = document.as_string()
+        _check_size(changed)
         actual = tomllib.loads(changed)
     except (TOMLKitError, RecursionError) as error:
         raise ValueError(str(error)) from error
@@ -50,6 +55,11 @@ def change_value(text: str, keys: Sequence[str], literal: str | None) -> str:
     if _encode(actual) != _encode(expected):
         raise ValueError("the tables of the file are written in an unusual order")
     return changed.rstrip("\n") + "\n" if changed else ""
+
+
+def _check_size(text: str) -> None:
+    if len(text.encode()) > SIZE_LIMIT:
+        raise ValueError(f"the file would be larger than {SIZE_LIMIT >> 10} KiB")
 
 
 def _change(table: Any, keys: Sequence[str], value: Any, make_table: Callable[[bool], Any]) -> None:

@@ -158,14 +158,14 @@ def _model_problems(prefix: str, model: ModelSettings) -> Iterator[Problem]:
 
 def _gateway_url_problem(url: str | None) -> str | None:
     """Reject user names and passwords: unlike a proxy's URL, a gateway's URL is stored in many places."""
-    return USERINFO_ERROR if url is not None and has_userinfo(url) else _url_problem(url, VERCEL_URL)
+    return USERINFO_ERROR if url is not None and has_userinfo(url) else url_problem(url, VERCEL_URL)
 
 
 def _proxy_problem(url: str | None) -> str | None:
     # The editor's own setting, `http.proxy`, may be a SOCKS proxy, which only the editor supports.
     if url is not None and url.lower().startswith("socks"):
         return "SOCKS proxies are not supported. Set `proxy` to an http or https proxy for Tollbridge"
-    return _url_problem(url, "http://proxy.example:3128")
+    return url_problem(url, "http://proxy.example:3128")
 
 
 def _record_problem(settings: Settings) -> str | None:
@@ -178,11 +178,12 @@ def _record_problem(settings: Settings) -> str | None:
     return None
 
 
-def _url_problem(url: str | None, example: str) -> str | None:
+def url_problem(url: str | None, example: str) -> str | None:
     if url is None:
         return None
     try:
         parts = urlsplit(url)
+        _ = parts.port  # raises if it is not a port
     except ValueError:
         return f"not a valid URL. Expected something like {example}"
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -12,8 +12,8 @@ from tollbridge.doctor.session import (
     describe_error,
     failed,
     passed,
+    rejected,
     unknown,
-    unproven,
 )
 from tollbridge.protocols.openresponses.wire import EVENTS
 from tollbridge.types.errors import BridgeError
@@ -33,8 +33,6 @@ from tollbridge.types.messages import (
     is_marker,
 )
 from tollbridge.types.quirks import SystemAs
-
-# --- A small image and a small document, generated here: nothing is downloaded, no user data is sent ---
 
 IMAGE_SIZE = 64  # pixels; some providers reject smaller images
 TOLL = "4271"  # the number in the document; an answer that contains it has read the document
@@ -68,8 +66,6 @@ def make_document() -> DataPart:
     return DataPart(pdf, "application/pdf", "toll.pdf")
 
 
-# --- Contents of messages: lists of parts, a system prompt, images, files ---
-
 _WORD = "Drawbridge"
 _SYSTEM = Message(Role.SYSTEM, f"Whatever you are asked, your answer contains the word {_WORD}.")
 # Compared with a shorter system prompt, because some models have a default one if there is none.
@@ -87,14 +83,12 @@ _ROLE_NAMES: dict[SystemAs, str] = {
 
 async def check_arrays(session: ProbeSession) -> Finding:
     """Check text as a list of parts. Whether text as a string is accepted is known from the first answer."""
-    if session.quirks.text_as == "array":
+    if session.measured.text_as == "array":
         return passed("Text is only accepted as a list of parts.")
     reply = await session.probe(session.build_request(_GREETING), text_as="array")
     if reply.rejection is not None:
-        return failed(
-            f"Text as a list of parts is rejected: {describe_error(reply.rejection)}",
-            "Text without other parts is sent as a string anyway.",
-        )
+        remedy = "Text without other parts is sent as a string anyway."
+        return rejected("Text as a list of parts is rejected", reply.rejection, remedy)
     return passed("Text is accepted as a string and as a list.")
 
 
@@ -124,11 +118,7 @@ async def check_system(session: ProbeSession) -> Finding:
         if arrival.proven:
             return _system_finding(role, rejections, f"accepted ({arrival.reason}), not visibly followed")
     role = accepted[0][0]
-    return unproven(
-        _not_seen(arrival, f" {_ROLE_NAMES[role]}"),
-        system=role,
-        unproven=session.unproven_with("system"),
-    )
+    return _not_seen(session, arrival, "system", place=f" {_ROLE_NAMES[role]}", system=role)
 
 
 def _system_finding(role: SystemAs, rejections: list[str], effect: str) -> Finding:
@@ -154,29 +144,31 @@ async def _check_attachment(session: ProbeSession, part: DataPart, field: str, w
     message = Message(Role.USER, (TextPart(_ATTACHMENT_QUESTION), part))
     reply = await session.probe(session.build_request(message))
     if reply.rejection is not None:
-        return failed(
-            f"{session.model} does not accept {field}: {describe_error(reply.rejection)}",
-            "They are replaced by a note.",
-            **{field: False},
-        )
+        problem = f"{session.model} does not accept {field}"
+        return rejected(problem, reply.rejection, "They are replaced by a note.", **{field: False})
+    accepted: dict[str, Any] = {field: True}
     if word and reply.quotes(word):
-        return passed(f"{field.capitalize()} in a message arrive; the answer quotes one.", **{field: True})
+        return passed(f"{field.capitalize()} in a message arrive; the answer quotes one.", **accepted)
     arrival = await session.compare(reply, session.build_request(_ATTACHMENT_QUESTION))
     if arrival.proven:
-        return passed(f"{field.capitalize()} in a message arrive ({arrival.reason}).", **{field: True})
-    return unproven(
-        _not_seen(arrival),
-        "The model may not see them.",
-        unproven=session.unproven_with(field),
-        **{field: True},
-    )
+        return passed(f"{field.capitalize()} in a message arrive ({arrival.reason}).", **accepted)
+    return _not_seen(session, arrival, field, "The model may not see them.", **accepted)
 
 
-def _not_seen(arrival: Arrival, place: str = "") -> str:
-    return f"Accepted{place}, not seen to arrive ({arrival.reason})."
+def _not_seen(
+    session: ProbeSession,
+    arrival: Arrival,
+    feature: str,
+    remedy: str = "",
+    *,
+    place: str = "",
+    **learned: Any,
+) -> Finding:
+    """Return the finding for a feature that is accepted, but not seen to arrive at the model."""
+    sentence = f"Accepted{place}, not seen to arrive ({arrival.reason})."
+    learned["unproven"] = session.measured.unproven | {feature}
+    return Finding("unproven", sentence, remedy, learned)
 
-
-# --- Tools: definitions, calls and results in the history, images in results ---
 
 WEATHER = Tool(
     "get_weather",
@@ -216,15 +208,12 @@ async def check_tools(session: ProbeSession) -> Finding:
         session.tool_call_parts = session.answer_parts(reply) if reply.calls else ()
         if rejection is not None:
             effect = "are called" if reply.calls else "are accepted"
-            problem = f"Tools {effect} only {form}: {describe_error(rejection)}"
-            return failed(problem, "Tollbridge does that.", **learned)
+            return rejected(f"Tools {effect} only {form}", rejection, "Tollbridge does that.", **learned)
         if not reply.calls:
             return passed("Tools are accepted, but the model did not call any.", **learned)
         return passed("Tools are called.", **learned)
-    message = describe_error(rejection) if rejection is not None else ""
-    return failed(
-        f"Tools are rejected: {message}", "Agent mode will not work with this model; plain chat will."
-    )
+    remedy = "Agent mode will not work with this model; plain chat will."
+    return rejected("Tools are rejected", rejection, remedy)
 
 
 async def check_history(session: ProbeSession) -> Finding:
@@ -243,11 +232,12 @@ async def check_history(session: ProbeSession) -> Finding:
         return await _find_result_arrival(session, reply, quirks)
     if session.concerns_this_call(reply.error, request):
         return _unsigned_call_finding(reply.error)
-    problem = f"A tool call and its result are rejected in the history: {describe_error(reply.error)}"
-    reply = await session.ask(request, calls=False)
-    if reply.error is not None:
-        return failed(problem, "Rejected as text too: agent mode will not work with this model.")
-    return failed(problem, "Sent as text instead (accepted).", calls=False)
+    problem = "A tool call and its result are rejected in the history"
+    as_text = await session.ask(request, calls=False)
+    if as_text.error is not None:
+        remedy = "Rejected as text too: agent mode will not work with this model."
+        return rejected(problem, reply.error, remedy)
+    return rejected(problem, reply.error, "Sent as text instead (accepted).", calls=False)
 
 
 async def _find_result_arrival(session: ProbeSession, reply: Reply, quirks: dict[str, Any]) -> Finding:
@@ -266,60 +256,43 @@ async def _find_result_arrival(session: ProbeSession, reply: Reply, quirks: dict
         return failed(
             f"{subject} are accepted, but do not arrive.", "Sent as text, which arrives.", calls=False
         )
-    return unproven(
-        _not_seen(arrival),
-        "An agent may repeat its calls.",
-        calls=True,
-        unproven=session.unproven_with("calls"),
-    )
+    return _not_seen(session, arrival, "calls", "An agent may repeat its calls.", calls=True)
 
 
 async def check_parallel_calls(session: ProbeSession) -> Finding:
     prompt = "What is the weather in Paris and in Rome? Call the tool get_weather twice, in parallel."
     reply = await session.probe(session.build_request(prompt, tools=(WEATHER,), parallel_tool_calls=True))
     if reply.rejection is not None:
-        return failed(
-            f"`parallel_tool_calls` is rejected: {describe_error(reply.rejection)}",
-            "It is not sent.",
-            without=session.without("parallel_tool_calls"),
-        )
+        without = session.without("parallel_tool_calls")
+        problem = "`parallel_tool_calls` is rejected"
+        return rejected(problem, reply.rejection, "It is not sent.", without=without)
     if len(reply.calls) > 1:
         return passed(f"The model made {len(reply.calls)} calls in parallel.")
     return passed("Parallel calls are accepted, but the model did not make any.")
 
 
 async def check_rich_results(session: ProbeSession) -> Finding:
-    if not session.quirks.images:
+    if not session.measured.images:
         return passed("Not needed: images are not accepted.")
     plain = session.build_request(*tool_round(session, WEATHER_RESULT), tools=(WEATHER,))
     request = session.build_request(*tool_round(session, WEATHER_RESULT, make_image()), tools=(WEATHER,))
     reply = await session.probe(request, rich_results=True)
-    if reply.error is None:
-        return _rich_result_finding(session, await session.compare(reply, plain, rich_results=True))
-    if session.concerns_this_call(reply.error, request):
-        return _unsigned_call_finding(reply.error)
-    return failed(
-        f"Images in tool results are rejected: {describe_error(reply.error)}",
-        "They are sent in a message after the result.",
-        rich_results=False,
-    )
-
-
-def _rich_result_finding(session: ProbeSession, arrival: Arrival) -> Finding:
+    if reply.error is not None:
+        if session.concerns_this_call(reply.error, request):
+            return _unsigned_call_finding(reply.error)
+        remedy = "They are sent in a message after the result."
+        return rejected("Images in tool results are rejected", reply.error, remedy, rich_results=False)
+    arrival = await session.compare(reply, plain, rich_results=True)
     if arrival.proven:
         return passed(f"Images in tool results arrive ({arrival.reason}).", rich_results=True)
-    if arrival.added is not None and "images" not in session.quirks.unproven:
+    if arrival.added is not None and "images" not in session.measured.unproven:
         return failed(
             "Images in tool results are accepted, but do not arrive.",
             "They are sent in a message after the result, where they arrive.",
             rich_results=False,
         )
-    return unproven(
-        _not_seen(arrival),
-        "The model may not see them.",
-        rich_results=True,
-        unproven=session.unproven_with("rich_results"),
-    )
+    remedy = "The model may not see them."
+    return _not_seen(session, arrival, "rich_results", remedy, rich_results=True)
 
 
 def tool_round(
@@ -344,8 +317,6 @@ def _unsigned_call_finding(rejection: BridgeError) -> Finding:
     )
 
 
-# --- Reasoning: event names, encryption, reasoning in the input ---
-
 _REASONING_QUESTION = "Think briefly: what is 17 times 3?"
 # The forms in which reasoning is sent back until one is accepted, each with a description.
 _REASONING_FORMS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -360,11 +331,9 @@ async def check_reasoning(session: ProbeSession) -> Finding:
     request = session.build_request(_REASONING_QUESTION, reasoning_effort="low")
     reply = await session.probe(request, without=session.without("include"))
     if reply.rejection is not None:
-        return failed(
-            f"The reasoning effort is rejected: {describe_error(reply.rejection)}",
-            "It is not sent to this model.",
-            without=session.without("reasoning", "include"),
-        )
+        without = session.without("reasoning", "include")
+        problem = "The reasoning effort is rejected"
+        return rejected(problem, reply.rejection, "It is not sent to this model.", without=without)
     session.reasoning_reply = reply
     names = {str(event.get("type")) for event in reply.wire_events()}
     reasoning_names = sorted(name for name in names if EVENTS.get(name) == "reasoning")
@@ -374,15 +343,12 @@ async def check_reasoning(session: ProbeSession) -> Finding:
 
 
 async def check_encrypted_reasoning(session: ProbeSession) -> Finding:
-    if "reasoning" in session.quirks.without:
+    if "reasoning" in session.measured.without:
         return passed("Not needed: the model does not accept a reasoning effort.")
     reply = await session.probe(session.build_request(_REASONING_QUESTION, reasoning_effort="low"))
     if reply.rejection is not None:
-        return failed(
-            f"Encrypted reasoning is not supported: {describe_error(reply.rejection)}",
-            "It is not requested.",
-            without=session.without("include"),
-        )
+        problem, without = "Encrypted reasoning is not supported", session.without("include")
+        return rejected(problem, reply.rejection, "It is not requested.", without=without)
     session.reasoning_reply = reply
     if "encrypted_content" in (_proof(reply) or {}):
         return passed("Encrypted reasoning is supported.")
@@ -421,13 +387,11 @@ async def check_reasoning_replay(session: ProbeSession) -> Finding:
             break
     if accepted:
         return _reasoning_finding(session, accepted, rejection)
-    message = describe_error(rejection) if rejection is not None else ""
-    return failed(
-        f"Reasoning is rejected in the input: {message}",
+    problem, remedy = (
+        "Reasoning is rejected in the input",
         "Tollbridge will not send it or request signatures.",
-        reasoning=False,
-        without=session.without("include"),
     )
+    return rejected(problem, rejection, remedy, reasoning=False, without=session.without("include"))
 
 
 def _reasoning_finding(
@@ -436,14 +400,15 @@ def _reasoning_finding(
     """Return the finding for the first form that arrives, or else for the first that is accepted."""
     quirks, form, arrival = next((each for each in accepted if each[2].proven), accepted[0])
     learned = {"reasoning": True, **quirks}
-    if not arrival.proven:
-        learned["unproven"] = session.unproven_with("reasoning")
     if rejection is not None:
-        effect = "" if arrival.proven else f" and not seen to arrive ({arrival.reason})"
-        problem = f"Reasoning is accepted in the input only {form}{effect}: {describe_error(rejection)}"
-        return failed(problem, "Tollbridge does that.", **learned)
+        effect = ""
+        if not arrival.proven:
+            effect = f" and not seen to arrive ({arrival.reason})"
+            learned["unproven"] = session.measured.unproven | {"reasoning"}
+        problem = f"Reasoning is accepted in the input only {form}{effect}"
+        return rejected(problem, rejection, "Tollbridge does that.", **learned)
     if not arrival.proven:
-        return unproven(_not_seen(arrival), **learned)
+        return _not_seen(session, arrival, "reasoning", **learned)
     return passed(f"Reasoning in the input arrives{form and ' '}{form} ({arrival.reason}).", **learned)
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from tollbridge.clients.base import GatewayClient
 from tollbridge.compat.known_servers import KnownServer, recognize_server
 from tollbridge.compat.profiles import apply_findings
 from tollbridge.doctor import content_checks
@@ -24,23 +23,20 @@ from tollbridge.doctor.session import (
     HELLO,
     Finding,
     Inconclusive,
-    ProbeLimits,
     ProbeSession,
-    Reply,
     describe_error,
     failed,
     find_first_answer,
     passed,
+    rejected,
     unknown,
 )
 from tollbridge.protocols.model_list import read_models
 from tollbridge.protocols.openresponses.wire import EVENTS
-from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.models import Model
 from tollbridge.types.quirks import Quirks
-
-# --- The connection: reachability, TLS and proxy, model list, key ---
+from tollbridge.types.text import Fields, read_json
 
 _CHECK_KEY = "Check your API key (`tollbridge login`, or TOLLBRIDGE_API_KEY)."
 _CHECK_URL = "Check the base URL; it usually ends in /v1. Or choose a model with --model."
@@ -73,7 +69,12 @@ async def check_tls_and_proxy(session: ProbeSession) -> Finding:
 
 async def check_models(session: ProbeSession) -> Finding:
     """Read the model list, and choose a model if none was given."""
-    models, error = _read_model_list(session.models_reply)
+    models, error = [], session.models_reply.error
+    if error is None:
+        try:
+            models = read_models(session.models_reply.body)
+        except BridgeError as invalid:
+            error = invalid
     chat_models = [model for model in models if model.is_chat_model]
     session.models = tuple(models)
     given_model, session.model = session.model, session.model or _choose_model(chat_models)
@@ -95,7 +96,7 @@ async def check_models(session: ProbeSession) -> Finding:
 async def check_key(session: ProbeSession) -> Finding:
     """Get the first answer. The model list is often public, so only an answer shows that a key is valid."""
     if session.model is None:
-        reply = session.models_reply or Reply()
+        reply = session.models_reply
         if reply.error is None or reply.error.kind not in _KEY_ERRORS:
             return unknown("Could not be tested without a model.")
     else:
@@ -105,20 +106,11 @@ async def check_key(session: ProbeSession) -> Finding:
         return passed("The key is accepted." if session.client.has_key else "No key required.")
     if reply.error.kind in _KEY_ERRORS:
         problem = "The key was rejected" if session.client.has_key else "A key is required"
-        return failed(f"{problem}: {describe_error(reply.error)}", _CHECK_KEY)
+        return rejected(problem, reply.error, _CHECK_KEY)
     if reply.error.kind == "not_found":
         remedy = "Choose a model of the gateway with --model; `tollbridge models` lists them."
         return unknown(f"Could not be determined: {describe_error(reply.error)}", remedy)
     raise Inconclusive(reply.error)
-
-
-def _read_model_list(reply: Reply | None) -> tuple[list[Model], BridgeError | None]:
-    if reply is None or reply.error is not None:
-        return [], reply.error if reply else None
-    try:
-        return read_models(reply.body), None
-    except BridgeError as error:
-        return [], error
 
 
 def _choose_model(chat_models: list[Model]) -> str | None:
@@ -129,9 +121,6 @@ def _choose_model(chat_models: list[Model]) -> str | None:
     return cheapest.id if cheapest else candidates[0].id if candidates else None
 
 
-# --- The form of the answers: text, stream, usage, token count ---
-
-
 async def check_text(session: ProbeSession) -> Finding:
     answer = session.first_answer
     if answer is None:
@@ -139,16 +128,13 @@ async def check_text(session: ProbeSession) -> Finding:
     reply, rejection = answer.reply, answer.rejection
     if reply.error is not None:
         remedy = _CHOOSE_MODEL if reply.error.kind == "not_found" else "Chat will not work."
-        return failed(f"{session.model} did not respond: {describe_error(reply.error)}", remedy)
+        return rejected(f"{session.model} did not respond", reply.error, remedy)
     learned = {"text_as": "string", "without": frozenset(), **answer.quirks}
     if rejection is not None:
         form = ["with text as a list of parts"] if answer.quirks.get("text_as") == "array" else []
         form += [f"without `{field}`" for field in sorted(answer.quirks.get("without", ()))]
-        return failed(
-            f"{session.model} responds only {' and '.join(form)}: {describe_error(rejection)}",
-            "Tollbridge does that.",
-            **learned,
-        )
+        problem = f"{session.model} responds only {' and '.join(form)}"
+        return rejected(problem, rejection, "Tollbridge does that.", **learned)
     empty = "" if reply.answer.text else ", with an empty answer (reasoning may have used the token limit)"
     return passed(f"{session.model} responded in {reply.seconds:.1f} s{empty}.", **learned)
 
@@ -203,19 +189,20 @@ async def check_input_tokens(session: ProbeSession) -> Finding:
     reply = await session.count(session.build_request(HELLO))
     remedy = "Tokens will be estimated."
     if reply.rejection is not None:
-        problem = f"Token counting endpoint unavailable: {describe_error(reply.rejection)}"
-        return failed(problem, remedy, input_tokens=False)
+        problem = "Token counting endpoint unavailable"
+        return rejected(problem, reply.rejection, remedy, input_tokens=False)
     if reply.error is not None:
         raise Inconclusive(reply.error)
-    tokens = reply.number("input_tokens")
+    try:
+        tokens = Fields(read_json(reply.body)).number("input_tokens")
+    except ValueError:
+        tokens = None
     if tokens is None:
         return failed("Invalid token count.", remedy, input_tokens=False)
     return passed(
         f"Token counting endpoint available ({tokens} tokens for a small request).", input_tokens=True
     )
 
-
-# --- Parameters and cancellation ---
 
 _PARAMETERS: dict[str, Any] = {"temperature": 0.5, "metadata": {"purpose": "doctor"}}
 _LONG_ANSWER = "Count slowly from one to two hundred, one number a line: a long list, and nothing else."
@@ -250,10 +237,8 @@ async def check_cancellation(session: ProbeSession) -> Finding:
     started = time.monotonic()
     reply = await session.ask(session.build_request(HELLO))
     if reply.error is not None:
-        return failed(
-            f"After a cancellation, the next request failed: {describe_error(reply.error)}",
-            "Cancelling may delay the next request.",
-        )
+        problem = "After a cancellation, the next request failed"
+        return rejected(problem, reply.error, "Cancelling may delay the next request.")
     return passed(f"Cancellation works; the next request succeeded after {time.monotonic() - started:.1f} s.")
 
 
@@ -270,8 +255,6 @@ async def _cancel_answer(session: ProbeSession) -> int:
             return len(chunk)
     return 0
 
-
-# --- The steps ---
 
 Check = Callable[[ProbeSession], Awaitable[Finding]]
 
@@ -318,21 +301,11 @@ class Step(msgspec.Struct, frozen=True):
     skipped: bool = False
 
 
-class Examination:
+class Examination(ProbeSession):
     """Examines one server with one model; by default, one is chosen from the server's list."""
 
-    def __init__(
-        self,
-        client: GatewayClient,
-        model: str | None = None,
-        limits: ProbeLimits | None = None,
-        *,
-        tracker: UsageTracker | None = None,
-        account: BillingAccount | None = None,
-    ) -> None:
-        self._session = ProbeSession(client, model, limits, tracker, account)
-        self._learned: dict[str, object] = {}
-        self.steps: list[Step] = []  # the finished ones
+    steps: tuple[Step, ...] = ()  # the finished ones
+    _learned: Mapping[str, Any] = {}
 
     async def run(self) -> AsyncIterator[Step]:
         """Run all steps. Yield each step twice: when it starts, and with its finding when it ends."""
@@ -341,42 +314,29 @@ class Examination:
             yield Step(name, title)
             started = time.monotonic()
             try:
-                finding = (
-                    unknown(f"Not tested: {skip_reason}.") if skip_reason else await check(self._session)
-                )
+                finding = unknown(f"Not tested: {skip_reason}.") if skip_reason else await check(self)
             except Inconclusive as error:
                 finding = error.finding
-            self._learned |= finding.learned
-            self._session.quirks = apply_findings(self._session.quirks, finding.learned)
+            self._learned = {**self._learned, **finding.learned}
+            self.measured = apply_findings(self.measured, finding.learned)
             step = Step(name, title, finding, time.monotonic() - started, skipped=bool(skip_reason))
-            self.steps.append(step)
+            self.steps += (step,)
             yield step
             can_continue = name == "text" and self.can_chat
             if name in _REQUIRED_STEPS and finding.verdict != "well" and not can_continue:
                 skip_reason = _REQUIRED_STEPS[name]
 
     @property
-    def model(self) -> str | None:
-        return self._session.model
-
-    @property
-    def requests(self) -> int:
-        return self._session.requests
-
-    @property
     def can_chat(self) -> bool:
         """Whether the model responds, in any form of the request."""
-        first_answer = self._session.first_answer
-        return first_answer is not None and first_answer.reply.error is None
+        return self.first_answer is not None and self.first_answer.reply.error is None
 
     @property
     def server(self) -> KnownServer | None:
         """The known server that this is, or `None`: by its responses and model list, or by its address."""
-        session = self._session
-        replies = (session.models_reply or Reply(), session.first_reply)
-        headers = {name: value for reply in replies for name, value in reply.headers.items()}
-        owners = {model.owner for model in session.models if model.owner}
-        return recognize_server(session.client.base_url, headers, owners)
+        headers = {**self.models_reply.headers, **self.first_reply.headers}
+        owners = {model.owner for model in self.models if model.owner}
+        return recognize_server(self.client.base_url, headers, owners)
 
     @property
     def quirks(self) -> Quirks:

@@ -25,7 +25,7 @@ from tollbridge.types.events import Finished, ToolCall
 from tollbridge.types.messages import ChatRequest, Message, Origin, Part, Role
 from tollbridge.types.models import Model
 from tollbridge.types.quirks import LearnedQuirks, Quirks
-from tollbridge.types.text import Fields, read_json
+from tollbridge.types.text import read_json
 
 # `well`: works as specified (`passed`); `amiss`: does not (`failed`); `unproven`: accepted, not seen to
 # arrive at the model; `unknown`: could not be tested. The `--json` output contains these words.
@@ -55,8 +55,9 @@ def failed(sentence: str, remedy: str, **learned: Any) -> Finding:
     return Finding("amiss", sentence, remedy, learned)
 
 
-def unproven(sentence: str, remedy: str = "", **learned: Any) -> Finding:
-    return Finding("unproven", sentence, remedy, learned)
+def rejected(problem: str, error: BridgeError | None, remedy: str, **learned: Any) -> Finding:
+    """Return the finding that something fails, with the error that shows it."""
+    return failed(f"{problem}: {describe_error(error) if error else ''}", remedy, **learned)
 
 
 def unknown(sentence: str, remedy: str = "") -> Finding:
@@ -113,13 +114,6 @@ class Reply(msgspec.Struct, frozen=True):
     def quotes(self, word: str) -> bool:
         """Return whether the text of the answer contains a word, ignoring case."""
         return word.lower() in self.answer.text.lower()
-
-    def number(self, name: str) -> int | None:
-        """Return a number in a body that is a JSON object."""
-        try:
-            return Fields(read_json(self.body)).number(name)
-        except ValueError:
-            return None
 
     def frames(self) -> list[tuple[bytes, bytes]]:
         """Return the server-sent events of the body: name and data."""
@@ -192,10 +186,8 @@ class ProbeSession:
     """Sends the requests of one examination, and holds what is known about the server so far.
 
     Attributes:
-        quirks: Those found so far.
-        requests: The number of requests sent.
+        measured: The quirks found so far.
         models_reply: The reply to the first request, for the model list.
-        first_answer: The first answer of the model.
         tool_call_parts: An answer with tool calls, as parts that an editor would store.
         reasoning_reply: The last reply to a request with a reasoning effort.
     """
@@ -213,10 +205,10 @@ class ProbeSession:
         self.limits = limits or ProbeLimits()
         self.client = client
         self.model = model
-        self.quirks = Quirks()
+        self.measured = Quirks()
         self.models: tuple[Model, ...] = ()
         self.requests = 0
-        self.models_reply: Reply | None = None
+        self.models_reply = Reply()
         self.first_answer: FirstAnswer | None = None
         self.tool_call_parts: tuple[Part, ...] = ()
         self.reasoning_reply: Reply | None = None
@@ -240,11 +232,7 @@ class ProbeSession:
 
     def without(self, *fields: str) -> frozenset[str]:
         """Return the fields that are omitted so far, and these."""
-        return self.quirks.without.union(fields)
-
-    def unproven_with(self, feature: str) -> frozenset[str]:
-        """Return the features that were not seen to arrive so far, and this one."""
-        return self.quirks.unproven | {feature}
+        return self.measured.without.union(fields)
 
     def answer_parts(self, reply: Reply) -> tuple[Part, ...]:
         """Return a reply as parts that an editor would store, including signatures of calls and reasoning."""
@@ -257,7 +245,7 @@ class ProbeSession:
 
         Such an error says nothing about other calls.
         """
-        repair = find_repair(error, request, LearnedQuirks(self.quirks))
+        repair = find_repair(error, request, LearnedQuirks(self.measured))
         return repair is not None and bool(repair.learned.calls_as_text)
 
     async def ask(self, request: ChatRequest, **quirks: Any) -> Reply:
@@ -305,7 +293,7 @@ class ProbeSession:
         return await self.send("POST", protocol.counter.path, encode_body(body))
 
     def _normalize(self, request: ChatRequest, **quirks: Any) -> ChatRequest:
-        all_quirks = msgspec.structs.replace(self.quirks, **quirks)
+        all_quirks = msgspec.structs.replace(self.measured, **quirks)
         memory = CompatMemory(lambda _url, _model: all_quirks)
         return PreparedRequest(request, self.client.base_url, memory).request
 

@@ -21,6 +21,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -70,7 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 1
 
 
-def _serve(options: argparse.Namespace, key: str) -> _Server:
+def _serve(options: argparse.Namespace, key: str) -> Any:
+    """Start the server and return it. Its package has no types."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -85,27 +87,14 @@ def _serve(options: argparse.Namespace, key: str) -> _Server:
     threads = max(1, (os.cpu_count() or 2) // 2)
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.ui = False
-    server: _Server = xllamacpp.Server(params)
-    return server
-
-
-class _Server:
-    """The part of `xllamacpp.Server` that is used here; the package has no types."""
-
-    listening_address: str
+    return xllamacpp.Server(params)
 
 
 @asynccontextmanager
 async def forward_requests(target: str, key: str, port: int) -> AsyncIterator[str]:
     """Pass requests on to the server at `target`, unless they come from a web page. Yields the address.
 
-    Args:
-        target: The address of the server.
-        key: The key of the server. Callers need none.
-        port: The port to listen on; 0 is any free port.
-
-    Raises:
-        OSError: The port cannot be opened.
+    `key` is the key of the server; callers need none. Raises OSError if the port cannot be opened.
     """
     async with aiohttp.ClientSession(
         auto_decompress=False, timeout=aiohttp.ClientTimeout(), connector=aiohttp.TCPConnector(limit=0)

@@ -1,8 +1,9 @@
-"""The file of a recording while its turn runs."""
+"""The files of recordings: one per turn, in a folder of limited size."""
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterable
@@ -10,9 +11,38 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
+from tollbridge.recorder.recording import is_recording
 from tollbridge.transport.files import create_file, make_folder
 
 log = logging.getLogger(__name__)
+
+# The names of recordings, and of the files that replace them. Other files in the folder belong to the user
+# and are not deleted.
+_RECORDING_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.jsonl")
+_DRAFT_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.part")
+
+
+class RecorderLimits(msgspec.Struct, frozen=True):
+    """The limits of recordings and of their folder, with the reason for each.
+
+    Attributes:
+        folder_files: Recordings in a folder: several days of work. The newest is never deleted.
+        folder_bytes: Of all recordings in a folder, so that a setting that was forgotten fills no disk.
+        recording_bytes: Of all requests, and of all responses, in one recording. The lines are kept in memory
+            until the turn ends.
+        draft_seconds: A draft that is older than this belonged to a process that was killed: replacing a
+            recording takes less than a second.
+    """
+
+    folder_files: int = 500
+    folder_bytes: int = 512 * 1024 * 1024
+    recording_bytes: int = 32 * 1024 * 1024
+    draft_seconds: float = 3600.0
+
+
+LIMITS = RecorderLimits()
 
 
 def _make_recording_folder(folder: Path) -> None:
@@ -24,11 +54,27 @@ def _make_recording_folder(folder: Path) -> None:
             file.write(b"*\n")
 
 
-class RecordingFile:
-    """The file of a recording, created with its first line. The first error is logged; others are ignored.
+def delete_old_files(folder: Path, limits: RecorderLimits) -> None:
+    """Delete the oldest recordings beyond the limits, and the drafts of processes that were killed."""
+    size = 0
+    paths = list(folder.iterdir())
+    recordings = [path for path in paths if _RECORDING_NAME.fullmatch(path.name)]
+    recordings.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for index, path in enumerate(recordings):
+        size += path.stat().st_size
+        exceeds_limits = index >= limits.folder_files or size > limits.folder_bytes
+        if index and exceeds_limits and is_recording(path):
+            path.unlink(missing_ok=True)
+    oldest = time.time() - limits.draft_seconds
+    for path in paths:
+        if _DRAFT_NAME.fullmatch(path.name) and path.stat().st_mtime < oldest:
+            path.unlink(missing_ok=True)
 
-    Attributes:
-        failed: Whether the recording has ended because of an error.
+
+class RecordingFile:
+    """The file of a recording, created with its first line.
+
+    The first error ends the recording and is logged; then `failed` is true.
     """
 
     def __init__(self, folder: Path) -> None:

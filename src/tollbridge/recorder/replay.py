@@ -118,7 +118,6 @@ class _RecordedGateway:
     """A client that returns the recorded attempts in order.
 
     Args:
-        attempts: The recorded attempts.
         differences: A list to which the differences of each request are added; `None` for no comparison.
 
     Attributes:

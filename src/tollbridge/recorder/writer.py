@@ -1,10 +1,17 @@
-"""Record one turn as its observer."""
+"""Record one turn as its observer.
+
+A recording is written while the turn runs, so that it survives if the process is killed. No key that was sent
+is written, even if a model or a server repeats it in pieces. A failure of the recorder ends the recording,
+never the turn.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 from tollbridge._version import __version__
@@ -13,9 +20,8 @@ from tollbridge.clients.observer import Observer
 from tollbridge.history.answer import parts_from_events
 from tollbridge.protocols import key_headers
 from tollbridge.recorder.draft import RecordingDraft
-from tollbridge.recorder.files import RecordingFile
+from tollbridge.recorder.files import LIMITS, RecorderLimits, RecordingFile, delete_old_files
 from tollbridge.recorder.keys import contains_key
-from tollbridge.recorder.limits import RecorderLimits
 from tollbridge.recorder.recording import (
     FORMAT,
     AnyLine,
@@ -31,9 +37,13 @@ from tollbridge.recorder.recording import (
 from tollbridge.recorder.redaction import hide_secrets, redact_headers, redact_lines
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event
-from tollbridge.types.messages import Part, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.messages import ChatRequest, Part, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.models import Capabilities
+from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import read_json, write_json
 from tollbridge.types.urls import hide_userinfo
+
+log = logging.getLogger(__name__)
 
 _Arguments = ParamSpec("_Arguments")
 
@@ -56,26 +66,38 @@ def _guarded(
 
 
 class RecordingWriter(Observer):
-    """Records one turn as its observer.
+    """Records one turn as its observer, in a new file of a folder.
 
-    The recording is written as the turn runs. At the end it is written again if only the complete turn shows
-    what must be removed. `facts` are those in `RecordingStart`, and are converted to plain JSON.
+    At the end the recording is written again if only the complete turn shows what must be removed, and the
+    oldest recordings are deleted if the folder exceeds its limits.
+
+    Args:
+        folder: Created with the first recording. If it cannot be written, a warning is logged and the turn
+            continues without a recording.
+        request: The request of the turn.
+        editor_request: The request of the editor, if it has another form.
+        redacted: Whether to remove message content.
+        keys: Keys to remove, besides those that are sent with the request.
+        learned: What is known about the server. With this and the capabilities of the model, a replay can
+            build the same HTTP request again.
     """
 
     def __init__(
         self,
-        facts: Mapping[str, object],
-        file: RecordingFile,
-        on_finish: Callable[[RecordingFile], object],
-        limits: RecorderLimits,
+        folder: Path,
+        request: ChatRequest,
         *,
+        editor_request: object = None,
         redacted: bool = False,
         keys: tuple[str, ...] = (),
+        learned: LearnedQuirks | None = None,
+        capabilities: Capabilities | None = None,
+        limits: RecorderLimits = LIMITS,
     ) -> None:
-        self._file = file
-        self._draft = RecordingDraft(file)
-        self._on_finish = on_finish
-        self._limit = limits.recording_bytes
+        self._folder = folder
+        self._file = RecordingFile(folder)
+        self._draft = RecordingDraft(self._file)
+        self._limits = limits
         self._redacted = redacted
         self._keys = {key for key in keys if key}
         self._start_time = time.monotonic()
@@ -84,10 +106,12 @@ class RecordingWriter(Observer):
         self._request_bytes = 0
         self._response_bytes = 0
         self._full = False
-        self._begin(facts)
+        self._begin(
+            request=request, editor_request=editor_request, learned=learned, capabilities=capabilities
+        )
 
     @_guarded
-    def _begin(self, facts: Mapping[str, object]) -> None:
+    def _begin(self, /, **facts: object) -> None:
         plain = {name: self._to_plain(value) for name, value in facts.items()}
         self._add(
             RecordingStart(
@@ -134,7 +158,11 @@ class RecordingWriter(Observer):
         else:
             self._draft.finish()
         self._file.close()
-        self._on_finish(self._file)
+        if not self._file.failed:
+            try:
+                delete_old_files(self._folder, self._limits)
+            except OSError as error:
+                log.warning("old recordings could not be deleted from %s: %s", self._folder, error.strerror)
 
     def _record_parts(self, parts: list[Part]) -> None:
         if not parts or self._full:
@@ -168,7 +196,7 @@ class RecordingWriter(Observer):
     @_guarded
     def data(self, chunk: bytes) -> None:
         """Record bytes of the responses, up to the limit."""
-        if self._response_bytes + len(chunk) > self._limit:
+        if self._response_bytes + len(chunk) > self._limits.recording_bytes:
             if not self._full:
                 self._add(TruncationLine(self._elapsed(), self._response_bytes))
             self._full = True
@@ -188,7 +216,7 @@ class RecordingWriter(Observer):
 
     def _reserve(self, size: int) -> bool:
         """Count bytes of requests. Return whether they are within the limit of the recording."""
-        fits = self._request_bytes + size <= self._limit
+        fits = self._request_bytes + size <= self._limits.recording_bytes
         self._request_bytes += size if fits else 0
         return fits
 
@@ -228,12 +256,6 @@ def _join_output(lines: list[AnyLine]) -> str:
 def _error_facts(error: BridgeError | None) -> dict[str, Any] | None:
     if error is None:
         return None
-    facts = {
-        "kind": error.kind,
-        "message": hide_userinfo(error.message),
-        "status": error.status,
-        "code": error.code,
-        "request_id": error.request_id,
-        "retry_after": error.retry_after,
-    }
-    return {name: value for name, value in facts.items() if value is not None}
+    names = ("kind", "message", "status", "code", "request_id", "retry_after")
+    facts = {name: value for name in names if (value := getattr(error, name)) is not None}
+    return facts | {"message": hide_userinfo(error.message)}
