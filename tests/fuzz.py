@@ -33,16 +33,16 @@ from tollbridge.frontends.vscode.requests import decode_chat, decode_message
 from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.ai_sdk.requests import encode_call
-from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES_CALLER
+from tollbridge.protocols.anthropic_messages.caller import CODEC as MESSAGES_CALLER
 from tollbridge.protocols.anthropic_messages.requests import encode_request as encode_message
 from tollbridge.protocols.billing import read_credits, read_generation
-from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_CALLER
+from tollbridge.protocols.chat_completions.caller import CODEC as COMPLETIONS_CALLER
 from tollbridge.protocols.chat_completions.requests import encode_request as encode_completion
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.errors import read_error_response
 from tollbridge.protocols.jsonrpc import Call, Reader
 from tollbridge.protocols.model_list import read_endpoints, read_models
-from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
+from tollbridge.protocols.openresponses.caller import CODEC as RESPONSES_CALLER
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.recorder.recording import read_line

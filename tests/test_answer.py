@@ -13,7 +13,7 @@ import pytest
 from tests.canned_server import answering, http
 from tests.transport.servers import serving
 from tollbridge import Account, Answer, BridgeError, ChatRequest, Engine, Message, Role, Settings, Usage
-from tollbridge.front_end import FrontEnd
+from tollbridge.front_end_engine import FrontEndEngine
 from tollbridge.testing.server import Gateway
 
 RECORDINGS = Path(__file__).parent / "recordings" / "anthropic_messages"
@@ -44,7 +44,7 @@ async def forward(engine: Engine, account: Account, *, leaves: bool = False) -> 
     """Forward a body, and read the response to its end or only its first bytes."""
     answer: list[Answer] = []
     with suppress(BridgeError):
-        async with FrontEnd(engine).forward("smollm2", "/messages", BODY, account) as turn:
+        async with FrontEndEngine(engine).forward("smollm2", "/messages", BODY, account) as turn:
             answer.append(turn.result)
             async for _ in turn.chunks():
                 if leaves:

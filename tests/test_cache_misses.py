@@ -31,7 +31,7 @@ from tollbridge import (
     ToolResultPart,
 )
 from tollbridge.compat.profiles import find_quirks, profile_file, save_profile
-from tollbridge.front_end import FrontEnd
+from tollbridge.front_end_engine import FrontEndEngine
 from tollbridge.protocols import Backend
 from tollbridge.storage.rows import Scope
 from tollbridge.testing import Call
@@ -483,7 +483,7 @@ async def test_no_diagnosis_is_asked_of_other_servers(conversation: Conversation
 )
 async def test_the_shipped_profiles_ask_and_still_allow_forwarding(url: str, backend: Backend) -> None:
     async with Engine.open(Settings(), persistent=False) as engine:
-        assert FrontEnd(engine).is_plain("m", Account("test", url, backend, "none"))
+        assert FrontEndEngine(engine).is_plain("m", Account("test", url, backend, "none"))
         assert engine.compat.recall(url, "m").quirks.cache_diagnostics
 
 

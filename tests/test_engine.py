@@ -32,7 +32,7 @@ from tollbridge import (
     Tool,
     ToolResultPart,
 )
-from tollbridge.front_end import FrontEnd
+from tollbridge.front_end_engine import FrontEndEngine
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 
@@ -162,9 +162,9 @@ async def test_models_are_filtered_by_the_settings_and_known_to_turns() -> None:
             account = await engine.account()
             assert DEMO in models
             assert "tollbridge/plain" not in models
-            listed_model = FrontEnd(engine).find_model(DEMO, account)
+            listed_model = FrontEndEngine(engine).find_model(DEMO, account)
             assert listed_model is not None
-            assert FrontEnd(engine).find_model("nobody/nothing", account) is None
+            assert FrontEndEngine(engine).find_model("nobody/nothing", account) is None
 
 
 async def test_counts_and_usage_need_no_gateway() -> None:

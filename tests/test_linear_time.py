@@ -40,16 +40,16 @@ from tollbridge.protocols import errors as protocol_errors
 from tollbridge.protocols.ai_sdk.state import read_arguments
 from tollbridge.protocols.ai_sdk.stream import LineDecoder
 from tollbridge.protocols.ai_sdk.wire import repair_text
-from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES_CALLER
+from tollbridge.protocols.anthropic_messages.caller import CODEC as MESSAGES_CALLER
 from tollbridge.protocols.anthropic_messages.wire import read_model_page
 from tollbridge.protocols.billing import parse_cost, read_credits, read_generation
-from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_CALLER
+from tollbridge.protocols.chat_completions.caller import CODEC as COMPLETIONS_CALLER
 from tollbridge.protocols.detect import DetectingDecoder
 from tollbridge.protocols.errors import MESSAGE_LIMIT, ErrorResponseDecoder, error_from, read_error_response
 from tollbridge.protocols.jsonrpc import Reader, encode_notification, read_message
 from tollbridge.protocols.lenient import read_object
 from tollbridge.protocols.model_list import read_endpoints, read_models
-from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
+from tollbridge.protocols.openresponses.caller import CODEC as RESPONSES_CALLER
 from tollbridge.protocols.openresponses.wire import Response
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.recorder.keys import KeyRedactor, _key_pattern, hide_keys
@@ -593,7 +593,7 @@ def decoder(new: Callable[[], Any], pumps: list[Pump]) -> tuple[Case, Case]:
     return Case(feed(new), pumps), Case(feed(new, 64), pumps[:20])
 
 
-DECODERS = {name: new for protocol in all_protocols() for name, new in protocol.streams.items()}
+DECODERS = {name: new for protocol in all_protocols() for name, new in protocol.decoders.items()}
 
 PDF = [
     pump(b"%PDF-", unit)
@@ -753,7 +753,7 @@ NOT_READERS: dict[str, str] = {
     "protocols/openresponses/wire.py:read_reasoning_signatures": "an item of StreamDecoder",
     "protocols/openresponses/wire.py:read_searches": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_usage": "an object of StreamDecoder",
-    "protocols/caller.py:Caller": "passes everything to the decoders above",
+    "protocols/caller.py:CallerCodec": "passes everything to the decoders above",
     "protocols/caller_request.py:RequestDecoder": "the base class of three decoders above",
     "protocols/caller_request.py:read_arguments": "reads one field",
     "protocols/caller_request.py:read_content": "reads one field",

@@ -94,9 +94,9 @@ def test_an_output_limit_of_zero_in_the_model_list_is_not_sent(
 def test_a_request_is_not_sent_again_after_the_first_output() -> None:
     refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
     prepared = PreparedRequest(ask(HI, temperature=1), "http://here", CompatMemory())
-    prepared.started = True
+    prepared.is_accepted = True
     assert not prepared.repair(refusal)
-    prepared.started = False
+    prepared.is_accepted = False
     assert prepared.repair(refusal)
     assert not prepared.repair(refusal), "the same repair once is enough"
 

@@ -58,7 +58,7 @@ from tollbridge.storage.rows import StoredReport, UsageRow
 from tollbridge.storage.store import BudgetStore, Store, open_store
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.storage.worker import WorkerThread
-from tollbridge.transport.files import catalog_folder, config_file, database_file
+from tollbridge.transport.files import catalog_folder, config_file
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError, RequestError
@@ -182,7 +182,7 @@ class Engine:
                 return config
             return load_settings(options, config=config, editor=editor)
 
-        own_store = open_store(f"sqlite:///{database_file()}") if persistent and store is None else None
+        own_store = open_store() if persistent and store is None else None
         engine = cls(
             load,
             store=own_store or store,

@@ -23,8 +23,6 @@ from tollbridge.types.messages import ChatRequest
 # Seconds after which the row of a running request is written. The thread that writes competes with the event
 # loop, which should first send the request. Models take longer than this for their first token.
 ROW_DELAY = 0.02
-# Seconds that the records of a completed request may wait, to be written together with those of others.
-WRITE_DELAY = 0.1
 # Bytes of the body that are decoded at once, after they were passed on. Decoding every event on its own takes
 # several times as long, and the next event of another stream would wait for it.
 DECODED_SIZE = 16 * 1024
@@ -47,6 +45,8 @@ class ForwardedTurn(Lifecycle[bytes | None]):
         BudgetExceeded: A budget does not allow the request.
     """
 
+    in_background = True
+
     def __init__(self, body: ForwardedBody, client: GatewayClient, context: RequestContext) -> None:
         self.status = 0
         self.headers: Mapping[str, str] = {}
@@ -55,7 +55,7 @@ class ForwardedTurn(Lifecycle[bytes | None]):
         self._is_complete = False  # the whole response was passed on
         self._unread = bytearray()  # what was passed on and is not decoded yet
         # The caller gets the bytes: only a recording needs marked reasoning.
-        super().__init__(context, delay=WRITE_DELAY, marks_reasoning=bool(context.observers))
+        super().__init__(context, marks_reasoning=bool(context.observers))
 
     async def __aenter__(self) -> ForwardedTurn:
         await anext(self._items)  # ends when the headers have arrived
@@ -80,7 +80,7 @@ class ForwardedTurn(Lifecycle[bytes | None]):
             yield chunk
 
     @property
-    def _is_readable(self) -> bool:
+    def _can_decode(self) -> bool:
         return self._body.decode is not None
 
     def _sent_request(self) -> ChatRequest:
@@ -88,12 +88,12 @@ class ForwardedTurn(Lifecycle[bytes | None]):
 
     async def _exchange(self) -> AsyncGenerator[bytes | None]:
         """Yield `None` when the headers have arrived, then the body, and `None` again at its end."""
-        self._usage.start()
-        row = asyncio.get_running_loop().call_later(ROW_DELAY, self._usage.write_row)
+        self._usage_observer.start()
+        row = asyncio.get_running_loop().call_later(ROW_DELAY, self._usage_observer.write_row)
         try:
-            if self._budget is not None:
-                self._usage.write_row()
-                await self._budget.reserve(self._body.request)
+            if self._budget_observer is not None:
+                self._usage_observer.write_row()
+                await self._budget_observer.reserve(self._body.request)
             async with self._client.forward(
                 self._body.path,
                 self._body.data,
@@ -116,7 +116,7 @@ class ForwardedTurn(Lifecycle[bytes | None]):
                                 or not self.result.events
                                 or self.context.observers
                             ):
-                                self._read()
+                                self._decode_unread()
                     self._is_complete = True
                     yield None
                 finally:
@@ -131,7 +131,7 @@ class ForwardedTurn(Lifecycle[bytes | None]):
 
     def _finish(self) -> None:
         """Observe the rest of what was passed on."""
-        self._read()
+        self._decode_unread()
         if (billing := self._decoder.billing) is not None:
             for observe in self._observers.billing:
                 observe(billing)
@@ -139,10 +139,10 @@ class ForwardedTurn(Lifecycle[bytes | None]):
         if self._is_complete:
             self._keep(events, failure)
         elif failure is not None and failure.usage is not None:
-            for observe_usage in self._observers.left:
+            for observe_usage in self._observers.cut:
                 observe_usage(failure.usage)
 
-    def _read(self) -> None:
+    def _decode_unread(self) -> None:
         if self._unread:
             data, self._unread = bytes(self._unread), bytearray()
             self._keep(*split_failure(self._decoder.feed(data)))

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from tollbridge.answer import Answer, AnswerOutcome
 from tollbridge.clients.observer import Observer, Observers
@@ -24,6 +24,8 @@ from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event
 from tollbridge.types.messages import ChatRequest, Origin
 
+# Seconds that what is stored about a request in the background may wait, to be written together with others.
+WRITE_DELAY = 0.1
 # What an exchange yields: lists of events, or bytes.
 Item = TypeVar("Item")
 
@@ -33,19 +35,21 @@ class Lifecycle(ABC, Generic[Item]):
 
     Attributes:
         result: The answer, as far as it was received. It exists from the start, and after a failure too.
+        in_background: Whether rows are written, and prompts explained and learned from, after the request has
+            ended. Otherwise it ends when that is done.
 
     Args:
-        delay: Seconds that records and explanations may wait, if nobody waits for them; 0 if the request does
-            not end before they are written.
         marks_reasoning: Whether reasoning in the answer is marked with its origin.
     """
 
-    def __init__(self, context: RequestContext, *, delay: float = 0.0, marks_reasoning: bool = True) -> None:
+    in_background: ClassVar[bool] = False
+
+    def __init__(self, context: RequestContext, *, marks_reasoning: bool = True) -> None:
         self.context = context
         self.origin = Origin.of(context.model, context.client.base_url)
         self.result = Answer(self.origin if marks_reasoning else None)
-        # With budgets, the record replaces the reservation, which ends now.
-        self._usage = UsageObserver(
+        delay = WRITE_DELAY if self.in_background else 0.0
+        self._usage_observer = UsageObserver(
             self.result,
             context.model,
             context.usage,
@@ -53,29 +57,29 @@ class Lifecycle(ABC, Generic[Item]):
             prices=context.prices,
             find_prices=context.find_prices,
             conversation=context.conversation,
+            # With budgets, the row replaces the reservation, which ends now.
             delay=0.0 if context.budgets is not None else delay,
-            waits=not delay,
+            waits=not self.in_background,
         )
-        self._budget: BudgetObserver | None = None
-        observers: list[Observer] = [self._usage]
-        if self._is_readable:
-            if context.cache is not None:
-                observers.append(CacheObserver(context.cache, self._usage, self._sent_request, delay=delay))
-            if context.tokens is not None:
-                observers.append(
-                    LearnerObserver(
-                        context.tokens,
-                        self._usage,
-                        self._sent_request,
-                        window=context.window,
-                        later=bool(delay),
-                    )
-                )
+        self._budget_observer: BudgetObserver | None = None
+        usage = self._usage_observer
+        observers: list[Observer] = [usage]
+        if self._can_decode and context.cache is not None:
+            observers.append(CacheObserver(context.cache, usage, self._sent_request, delay=delay))
+        if self._can_decode and context.tokens is not None:
+            learner = LearnerObserver(
+                context.tokens,
+                usage,
+                self._sent_request,
+                window=context.window,
+                in_background=self.in_background,
+            )
+            observers.append(learner)
         if context.budgets is not None:
-            self._budget = BudgetObserver(context.budgets, self._usage, warns=not delay)
-            observers.append(self._budget)
+            self._budget_observer = BudgetObserver(context.budgets, usage, warns=not self.in_background)
+            observers.append(self._budget_observer)
         if context.on_record is not None:
-            self._usage.listeners.append(context.on_record)
+            usage.listeners.append(context.on_record)
         self._observers = Observers((*observers, *context.observers))
         self._caller_failed = False
         self._items = self._run()
@@ -90,7 +94,7 @@ class Lifecycle(ABC, Generic[Item]):
         await self._items.aclose()
 
     @property
-    def _is_readable(self) -> bool:
+    def _can_decode(self) -> bool:
         """Whether the request can be decoded, so that something can be learned from it."""
         return True
 
@@ -102,7 +106,7 @@ class Lifecycle(ABC, Generic[Item]):
     def _exchange(self) -> AsyncGenerator[Item]:
         """Send the request and yield what the gateway answers, or raise why it does not."""
 
-    def _describe(self) -> None:
+    def _complete_result(self) -> None:
         """Add to the result what only the end of the exchange shows."""
 
     async def _run(self) -> AsyncGenerator[Item]:
@@ -122,7 +126,7 @@ class Lifecycle(ABC, Generic[Item]):
             raise
         finally:
             self.result.end(outcome, failure or self.result.error)
-            self._describe()
+            self._complete_result()
             for end in self._observers.end:
                 await end(self.result)
 

@@ -50,7 +50,7 @@ class PreparedRequest:
         min_output_tokens: int = MIN_OUTPUT_TOKENS,
     ) -> None:
         # Whether the gateway has accepted the request, see `accept`.
-        self.started = False
+        self.is_accepted = False
         # The estimate of the prompt, for a rejection that does not say how long it is.
         self.preflight: Preflight | None = None
         self._min_output_tokens = min_output_tokens
@@ -113,7 +113,7 @@ class PreparedRequest:
 
         Return whether to send it again. `sent` is what was rejected, if fields were added to the request.
         """
-        if self.started or self._repairs == REPAIR_LIMIT:
+        if self.is_accepted or self._repairs == REPAIR_LIMIT:
             return False
         if isinstance(error, ContextTooLong):
             return self._make_room(error)
@@ -149,7 +149,7 @@ class PreparedRequest:
 
     def accept(self) -> None:
         """Note that the gateway has accepted the request."""
-        self.started = True
+        self.is_accepted = True
         self._compat.accept(self._base_url, self._original, self.request, self._hypotheses)
         self._add_lesson_note(self._hypotheses)
 

@@ -91,13 +91,13 @@ class Turn(Lifecycle[list[Event]]):
         """Send the request, and again if it was rejected for a reason that can be repaired."""
         context, prepared = self.context, self._prepared
         preflight = await self._measure(prepared)
-        self._usage.start()
-        self._usage.write_row()
-        await wait_for_write(self._usage.row)
+        self._usage_observer.start()
+        self._usage_observer.write_row()
+        await wait_for_write(self._usage_observer.row_written)
         while True:
             request = prepared.request
-            if self._budget is not None:
-                request = await self._reserve(self._budget, prepared, preflight)
+            if self._budget_observer is not None:
+                request = await self._reserve(self._budget_observer, prepared, preflight)
                 preflight = None  # it is the estimate of the first request
             request = self._request_diagnosis(request)
             answer = prepared.answer_events()
@@ -107,13 +107,13 @@ class Turn(Lifecycle[list[Event]]):
                     context.client.batches(request, api_key=context.api_key, observers=self._observers)
                 ) as batches:
                     async for batch in batches:
-                        if not prepared.started:
+                        if not prepared.is_accepted:
                             prepared.accept()
                         yield self._observe(answer.take(batch))
             except BridgeError as error:
                 if prepared.repair(error, request):
-                    self._usage.retry(error)
-                    await wait_for_write(self._usage.row)
+                    self._usage_observer.retry(error)
+                    await wait_for_write(self._usage_observer.row_written)
                     continue
                 failure = error
             events, failure = answer.close(failure)
@@ -123,7 +123,7 @@ class Turn(Lifecycle[list[Event]]):
             finished = self.result.finished
             if failure is None and finished is not None and not any(map(_is_output, self.result.events)):
                 # A limit that the user did not set is not mentioned, except that of a budget.
-                limited = self.request if self._budget is None else request
+                limited = self.request if self._budget_observer is None else request
                 failure = empty_answer_error(finished, limited.max_output_tokens)
             if failure is not None:
                 self._add_numbers(failure)
@@ -183,7 +183,7 @@ class Turn(Lifecycle[list[Event]]):
         error.args = (error.message,)
         error.tokens, error.limit = tokens, limit
 
-    def _describe(self) -> None:
+    def _complete_result(self) -> None:
         result, prepared = self.result, self._prepared
         result.changes, result.counts = prepared.changes, prepared.counts
         if result.finished is not None:

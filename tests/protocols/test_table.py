@@ -50,7 +50,7 @@ def is_exempt(path: Path, exceptions: dict[str, str]) -> bool:
 def names_of(protocol: Protocol) -> set[str]:
     """Return the strings that only this protocol has: its names and headers."""
     headers = {header.name for header in protocol.auth.values()} - {"authorization"}
-    return {protocol.name, *protocol.streams, *headers, *protocol.headers, *protocol.response_headers}
+    return {protocol.name, *protocol.decoders, *headers, *protocol.headers, *protocol.response_headers}
 
 
 NAMED = set().union(*(names_of(protocol) for protocol in PROTOCOLS))
@@ -102,9 +102,9 @@ def test_everything_that_a_descriptor_names_exists(protocol: Protocol) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.name)
 def test_a_descriptor_is_consistent(protocol: Protocol) -> None:
     assert find_protocol(protocol.name) is protocol
-    assert protocol.stream == "auto" or protocol.stream in protocol.streams
+    assert protocol.response_form == "auto" or protocol.response_form in protocol.decoders
     named = {*protocol.response_headers.values(), *protocol.first_lines.values()}
-    assert named <= protocol.streams.keys()
+    assert named <= protocol.decoders.keys()
     assert all(name == name.lower() for name in (*protocol.headers, *protocol.response_headers))
     for version in protocol.versions.values():
         assert version.name == protocol.name

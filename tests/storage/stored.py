@@ -70,7 +70,7 @@ def decode_row(values: Sequence[Any]) -> UsageRow:
 
 def write_rows(path: Path, *rows: UsageRow) -> None:
     with open_store(path) as store:
-        store._access.worker.run(lambda: store.usage._write(rows))
+        store._access.worker.run(lambda: store.usage._write_rows(rows))
 
 
 def read_reports(path: Path) -> list[StoredReport]:

@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def put(store: SqliteStore, *rows: UsageRow) -> None:
-    store.usage._write(rows)
+    store.usage._write_rows(rows)
 
 
 def row(model: str = "m", usage: Usage = NOTHING, **fields: Any) -> UsageRow:

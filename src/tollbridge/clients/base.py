@@ -80,7 +80,7 @@ class PassedResponse:
         for observe in self._observers.data:
             observe(self._body)
         error = read_error_response(self.status, self.headers, self._body)
-        self.error = _complete_error(error, self._response)
+        self.error = _add_response_details(error, self._response)
         return self.error
 
     async def chunks(self) -> AsyncGenerator[bytes]:
@@ -140,9 +140,15 @@ class GatewayClient:
             raise RequestError(USERINFO_ERROR)  # here, before the URL is logged or stored
         self.protocol = protocol
         url = base_url or protocol.base_url
-        # The query can contain a key. It is sent, but not part of `base_url`, which is shown and stored.
-        self.base_url, *query = url.split("?", 1) if protocol.keeps_query else [url.rstrip("/")]
-        self._query = f"?{query[0]}" if query else ""
+        if protocol.keeps_query:
+            # The query can contain a key. It is sent, but not part of `base_url`, which is shown and stored.
+            self.base_url, separator, query = url.partition("?")
+            self._query = separator + query
+        else:
+            self.base_url, self._query = url.rstrip("/"), ""
+        if auth is not None and auth not in protocol.auth:
+            names = ", ".join(protocol.auth)
+            raise RequestError(f"Unknown auth {auth!r}. Valid for {protocol.title}: {names}.")
         self._key_header = protocol.auth[auth or next(iter(protocol.auth))]
         self._api_key = api_key
         self._timeouts = timeouts
@@ -213,7 +219,7 @@ class GatewayClient:
         async for attempt in attempts:
             with attempt:
                 headers = {**self._request_headers(key), **encoded.headers}
-                async with aclosing(self._read(body, headers, attempts.deadline, steps)) as batches:
+                async with aclosing(self._send(body, headers, attempts.deadline, steps)) as batches:
                     async for batch in batches:
                         attempt.commit()
                         yield batch
@@ -260,14 +266,14 @@ class GatewayClient:
         async for attempt in attempts:
             with attempt:
                 for observe in steps.request:
-                    observe(self.protocol.stream, url, all_headers, body)
+                    observe(self.protocol.response_form, url, all_headers, body)
                 async with self._get_http().send(
                     "POST", url, all_headers, body, deadline=attempts.deadline
                 ) as response:
                     for observe_response in steps.response:
                         observe_response(response.status, response.headers)
                     passed = PassedResponse(response, steps)
-                    if response.status >= 400 and attempt.may_retry(error := await passed.read_error()):
+                    if response.status >= 400 and attempt.schedule_retry(error := await passed.read_error()):
                         raise error
                     attempt.commit()
                     yield passed
@@ -324,7 +330,7 @@ class GatewayClient:
     def complete_error(self, error: BridgeError, response: HttpResponse | None = None) -> BridgeError:
         """Add the status and request id of the response to an error, and redact the key in it."""
         if response is not None:
-            _complete_error(error, response)
+            _add_response_details(error, response)
         self._hide_secrets(error, self._api_key)
         return error
 
@@ -388,13 +394,13 @@ class GatewayClient:
             self._get_http(), self._retries, observers, lambda error: self._hide_secrets(error, key)
         )
 
-    async def _read(
+    async def _send(
         self, body: bytes, headers: Mapping[str, str], deadline: float | None, observers: Observers
     ) -> AsyncGenerator[list[Event]]:
         """Send a request once, and yield the events of its response."""
         url = self.base_url + self.protocol.path
         for observe in observers.request:
-            observe(self.protocol.stream, url, headers, body)
+            observe(self.protocol.response_form, url, headers, body)
         async with self._get_http().send(
             "POST", url + self._query, headers, body, deadline=deadline
         ) as response:
@@ -411,7 +417,7 @@ class GatewayClient:
                         if batch:
                             yield batch
                         if failure is not None:
-                            raise _complete_error(failure, response)
+                            raise _add_response_details(failure, response)
                         if decoder.is_finished:
                             is_complete = True
                             return
@@ -420,12 +426,12 @@ class GatewayClient:
                 if batch:
                     yield batch
                 if failure is not None:
-                    raise _complete_error(failure, response)
+                    raise _add_response_details(failure, response)
             finally:
                 # However the stream ended: the gateway charges for one that was cut or left, too.
                 cut = None if is_complete else split_failure(decoder.close())[1]
                 if cut is not None and cut.usage is not None:
-                    for observe_usage in observers.left:
+                    for observe_usage in observers.cut:
                         observe_usage(cut.usage)
                 if (billing := decoder.billing) is not None:
                     for observe_billing in observers.billing:
@@ -461,7 +467,7 @@ class GatewayClient:
                             return await asyncio.to_thread(decode_body, decode, data)
                         return decode_body(decode, data)
                     except BridgeError as error:
-                        raise _complete_error(error, response) from None
+                        raise _add_response_details(error, response) from None
         raise AssertionError  # the loop ends with a result or an error
 
     def _get_http(self) -> HttpClient:
@@ -501,7 +507,7 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
         raise RequestError(f"The request cannot be encoded as JSON: {error}.") from None
 
 
-def _complete_error(error: BridgeError, response: HttpResponse) -> BridgeError:
+def _add_response_details(error: BridgeError, response: HttpResponse) -> BridgeError:
     error.status = error.status or (response.status if response.status >= 400 else None)
     request_id = response.headers.get("x-request-id") or response.headers.get("request-id")  # Anthropic's
     error.request_id = error.request_id or request_id

@@ -16,8 +16,12 @@ class Observer:
     `resend`, and must not store the key that is in the request headers.
     """
 
-    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Called before a request is sent, once per attempt."""
+    def request(self, form: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Called before a request is sent, once per attempt.
+
+        Args:
+            form: The form of the response, as recordings name it.
+        """
 
     def response(self, status: int, headers: Mapping[str, str]) -> None:
         """Called when the headers of a response have arrived."""
@@ -28,7 +32,7 @@ class Observer:
     def billing(self, billing: Billing) -> None:
         """Called at the end of an attempt, however it ends, if the gateway reported its cost or an id."""
 
-    def left(self, usage: Usage) -> None:
+    def cut(self, usage: Usage) -> None:
         """Called if a response was cut, or left by the caller, with the usage reported until then."""
 
     def retry(self, error: BridgeError, seconds: float) -> None:
@@ -51,7 +55,7 @@ class Observers:
     overrides are in the lists.
     """
 
-    __slots__ = ("billing", "data", "end", "events", "left", "request", "resend", "response", "retry")
+    __slots__ = ("billing", "cut", "data", "end", "events", "request", "resend", "response", "retry")
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         observers = tuple(observers)
@@ -62,7 +66,7 @@ class Observers:
         self.retry: list[Callable[[BridgeError, float], None]]
         self.resend: list[Callable[[], Awaitable[None]]]
         self.events: list[Callable[[list[Event]], None]]
-        self.left: list[Callable[[Usage], None]]
+        self.cut: list[Callable[[Usage], None]]
         self.end: list[Callable[[Answer], Awaitable[None]]]
         for step in self.__slots__:
             default = getattr(Observer, step)

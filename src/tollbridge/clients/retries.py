@@ -55,6 +55,7 @@ class Attempts:
         return self
 
     async def __anext__(self) -> Self:
+        # It yields itself, without an end: the loop is left by a `return` or an error.
         if self._delay is not None:
             await self._http.sleep(self._delay)
             for resend in self._observers.resend:
@@ -66,8 +67,11 @@ class Attempts:
         """Note that something was passed on to the caller: the request cannot be sent again."""
         self._is_committed = True
 
-    def may_retry(self, error: BridgeError) -> bool:
-        """Return whether the request is sent again after this error, which the caller then raises."""
+    def schedule_retry(self, error: BridgeError) -> bool:
+        """Note that an attempt has failed. Return whether the request is sent again, after a delay.
+
+        If not, the caller raises the error, from which secrets are removed.
+        """
         self._redact(error)
         if self._is_committed:
             return False
@@ -92,4 +96,4 @@ class Attempts:
     ) -> bool:
         if not isinstance(error, BridgeError):
             return False
-        return self._delay is not None or self.may_retry(error)
+        return self._delay is not None or self.schedule_retry(error)

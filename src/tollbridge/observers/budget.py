@@ -133,7 +133,7 @@ class BudgetObserver(Observer):
         Raises:
             BudgetExceeded: A budget does not allow the request, or the budgets cannot be checked.
         """
-        rules, row = self._rules, self._usage.attempt
+        rules, row = self._rules, self._usage.row
         self._request = request
         budgets = self._budgets(row)
         limit = DEFAULT_REQUESTS_PER_MINUTE
@@ -159,7 +159,7 @@ class BudgetObserver(Observer):
     async def end(self, answer: Answer) -> None:
         if not self._warns or answer.outcome != "completed":
             return
-        budgets = self._budgets(self._usage.attempt)
+        budgets = self._budgets(self._usage.row)
         if not budgets:
             return
         store = self._rules.store

@@ -23,8 +23,8 @@ class LearnerObserver(Observer):
 
     Args:
         window: The most input tokens the model accepts, if known: a prompt close to it causes a warning.
-        later: Whether nobody waits for it. Then the request is read on the background thread, and skipped if
-            that is too busy.
+        in_background: Whether nobody waits for it. Then the request is read on the background
+            thread, and skipped if that is too busy.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class LearnerObserver(Observer):
         read_request: Callable[[], ChatRequest],
         *,
         window: int | None = None,
-        later: bool = False,
+        in_background: bool = False,
     ) -> None:
         self._tokens = tokens
         self._usage = usage
         self._read_request = read_request
         self._window = window
-        self._later = later
+        self._in_background = in_background
 
     async def end(self, answer: Answer) -> None:
-        if not self._usage.started:
+        if not self._usage.is_started:
             return
-        if self._later:
+        if self._in_background:
             is_too_long = isinstance(answer.error, ContextTooLong)
             if is_too_long or (answer.outcome == "completed" and answer.context is not None):
                 self._tokens.learn_later(partial(self._learn, answer))

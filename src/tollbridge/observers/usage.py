@@ -29,14 +29,15 @@ class UsageObserver(Observer):
     It also sets the usage, the cost and the times of the answer.
 
     Attributes:
-        row: Is done when the row of the current attempt has been written; `None` if it is not written.
-        last_row: The record of the last attempt that has ended.
-        listeners: Called with the record of each attempt that has ended.
+        row: The row of the current attempt, as it is so far.
+        row_written: Is done when that row has been written; `None` if it is not written.
+        last_row: The row of the last attempt that has ended.
+        listeners: Called with the row of each attempt that has ended.
 
     Args:
         find_prices: Returns the prices if they become known while the request runs.
-        delay: Seconds that the last record may wait, to be written together with others.
-        waits: Whether the request ends only when the last record was written.
+        delay: Seconds that the last row may wait, to be written together with others.
+        waits: Whether the request ends only when the last row was written.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class UsageObserver(Observer):
         delay: float = 0.0,
         waits: bool = True,
     ) -> None:
-        self.row: Pending[None] | None = None
+        self.row_written: Pending[None] | None = None
         self.last_row: UsageRow | None = None
         self.listeners: list[Callable[[UsageRow], object]] = []
-        self.started = False
+        self.is_started = False
         self._answer = answer
         self._tracker = tracker
         self._prices = prices
@@ -70,7 +71,7 @@ class UsageObserver(Observer):
         self._billing = Billing()
         self._sent = False
         turn = secrets.token_hex(16)
-        self.attempt = UsageRow(
+        self.row = UsageRow(
             key=turn,
             turn=turn,
             started=0.0,
@@ -89,17 +90,17 @@ class UsageObserver(Observer):
 
         With `sent`, the request is sent without a call of `request`.
         """
-        self.started = True
+        self.is_started = True
         self._clock = time.monotonic()
-        self._begin_attempt(self.attempt)
+        self._begin_attempt(self.row)
         self._sent = sent
 
     def write_row(self) -> None:
         """Write the row of the current attempt, unless it was written or the request has ended."""
-        if self.row is None and self._answer.outcome == "running":
-            self.row = self._tracker.begin(self.attempt)
+        if self.row_written is None and self._answer.outcome == "running":
+            self.row_written = self._tracker.begin(self.row)
 
-    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002
+    def request(self, form: str, url: str, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002
         self._sent = True  # an attempt that was not sent has used no tokens
 
     def response(self, status: int, headers: Mapping[str, str]) -> None:  # noqa: ARG002
@@ -109,7 +110,7 @@ class UsageObserver(Observer):
     def billing(self, billing: Billing) -> None:
         self._billing |= billing
 
-    def left(self, usage: Usage) -> None:
+    def cut(self, usage: Usage) -> None:
         self._partial_usage = usage
 
     def events(self, batch: list[Event]) -> None:
@@ -126,13 +127,13 @@ class UsageObserver(Observer):
     def retry(self, error: BridgeError, seconds: float = 0.0) -> None:  # noqa: ARG002
         """Record that the current attempt has failed, and begin the next one."""
         self._record("failed", error, last=False)
-        number = self.attempt.attempt + 1
-        key = f"{self.attempt.turn}-{number}"
-        self._begin_attempt(msgspec.structs.replace(self.attempt, key=key, attempt=number))
+        number = self.row.attempt + 1
+        key = f"{self.row.turn}-{number}"
+        self._begin_attempt(msgspec.structs.replace(self.row, key=key, attempt=number))
         self.write_row()
 
     async def end(self, answer: Answer) -> None:
-        if not self.started:
+        if not self.is_started:
             return
         answer.duration = time.monotonic() - self._clock
         answer.first = None if self._first is None else self._first - self._clock
@@ -145,8 +146,8 @@ class UsageObserver(Observer):
             await wait_for_write(written, WRITE_TIMEOUT)
 
     def _begin_attempt(self, attempt: UsageRow) -> None:
-        self.attempt = msgspec.structs.replace(attempt, started=time.time())
-        self.row = None
+        self.row = msgspec.structs.replace(attempt, started=time.time())
+        self.row_written = None
         self._sent = False
         self._began = time.monotonic()
         self._first = self._partial_usage = None
@@ -169,7 +170,7 @@ class UsageObserver(Observer):
         cost = prices.cost(usage) if prices is not None and usage is not None else None
         source = billing.source if prices is None or cost is None else billing.source or prices.source
         row = msgspec.structs.replace(
-            self.attempt,
+            self.row,
             outcome=outcome,
             usage=usage or Usage(),
             incomplete=self._sent and is_incomplete(usage, outcome, kind, self._first),

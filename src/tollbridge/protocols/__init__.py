@@ -51,8 +51,8 @@ def all_protocols() -> tuple[Protocol, ...]:
 def find_by_stream(stream: str) -> Protocol | None:
     """Return the protocol whose responses have a form, by the name that recordings use; `None` if unknown."""
     protocols = all_protocols()
-    own = (protocol for protocol in protocols if protocol.stream == stream)
-    return next(own, None) or next((each for each in protocols if stream in each.streams), None)
+    own = (protocol for protocol in protocols if protocol.response_form == stream)
+    return next(own, None) or next((each for each in protocols if stream in each.decoders), None)
 
 
 def find_by_headers(headers: Collection[str]) -> Protocol | None:

@@ -1,8 +1,8 @@
 """The caller's side of a protocol: what `serve` needs to answer programs that speak it.
 
-A program sends a request in its protocol: `Caller.decode` converts it to a `ChatRequest`. The events of the
-answer are encoded by `Caller.encoder`. In the folder of a protocol, `caller` has its subclass of `Caller`,
-the instance `CALLER` and the decoder of requests; `answer` has the encoder of answers.
+A program sends a request in its protocol: `CallerCodec.decode` converts it to a `ChatRequest`. The events of
+the answer are encoded by `CallerCodec.encoder`. In the folder of a protocol, `caller` has its subclass of
+`CallerCodec`, the instance `CODEC` and the decoder of requests; `answer` has the encoder of answers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def encode_json(value: object) -> bytes:
     return write_valid_json(value).encode()
 
 
-class Caller(ABC):
+class CallerCodec(ABC):
     """A protocol that callers speak. By default, errors and model lists have the form of OpenAI's APIs.
 
     Attributes:

@@ -150,7 +150,7 @@ class RequestObject:
 
 
 class RequestDecoder(ABC):
-    """Decodes one request; see `Caller.decode`. A subclass knows the messages and tools of its protocol."""
+    """Decodes one request; see `CallerCodec.decode`. A subclass knows the messages and tools."""
 
     # Fields that only the protocol has, and whose omission is not listed: they do not change the answer.
     unlisted_fields: ClassVar[frozenset[str]] = frozenset()

@@ -102,12 +102,12 @@ def _detect_by_chunk(chunk: object, is_event: bool, name: bytes) -> str | None:
     protocols = all_protocols()
     for protocol in protocols:
         if protocol.chunk_field is not None and isinstance(chunk.get(protocol.chunk_field), list):
-            return protocol.stream
+            return protocol.response_form
     if not isinstance(chunk.get("type"), str):
         return ""
     recognized = (protocol.recognize(chunk, is_event, name) for protocol in protocols)
     stream = next((stream for stream in recognized if stream is not None), None)
-    return "" if stream == find_protocol(DEFAULT_BACKEND).stream else stream
+    return "" if stream == find_protocol(DEFAULT_BACKEND).response_form else stream
 
 
 class Decoder(TypingProtocol):
@@ -198,7 +198,7 @@ class GuardedStreamDecoder(GuardedDecoder):
 
 def stream_names() -> list[str]:
     """Return the names of all forms of responses that can be decoded."""
-    return [name for protocol in all_protocols() for name in protocol.streams]
+    return [name for protocol in all_protocols() for name in protocol.decoders]
 
 
 def decoder_for(
@@ -215,9 +215,9 @@ def decoder_for(
     Raises:
         RequestError: The form is unknown.
     """
-    stream = protocol.stream if isinstance(protocol, Protocol) else protocol
+    stream = protocol.response_form if isinstance(protocol, Protocol) else protocol
     source = protocol if isinstance(protocol, Protocol) else find_by_stream(stream)
-    if stream != "auto" and (source is None or stream not in source.streams):
+    if stream != "auto" and (source is None or stream not in source.decoders):
         raise RequestError(f'Unknown protocol "{stream}". Supported: auto, {", ".join(stream_names())}.')
     if status is not None and status >= 400:
         decoder = ErrorResponseDecoder(status, headers or {})
@@ -226,14 +226,14 @@ def decoder_for(
         detected = detect_by_headers(headers or {})
         return GuardedDecoder(_new_detected(detected) if detected else DetectingDecoder())
     assert source is not None  # noqa: S101 - checked above
-    return GuardedDecoder(source.streams[stream]())
+    return GuardedDecoder(source.decoders[stream]())
 
 
 def _new_detected(stream: str) -> Decoder:
     """Return a decoder for a detected form. The body can be a recording of a request other than a chat."""
     protocol = find_by_stream(stream) if stream else find_protocol(DEFAULT_BACKEND)
     assert protocol is not None  # noqa: S101 - only protocols of the table are detected
-    return (protocol.any_endpoint or protocol.streams[stream])()
+    return (protocol.any_endpoint or protocol.decoders[stream])()
 
 
 class DetectingDecoder:

@@ -107,8 +107,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
         path: The path of requests for an answer, after the base URL.
         encode: Returns a request, or the body of one, in the form of the protocol. Called with `stream`,
             whether the answer is to be streamed.
-        streams: The decoders by the names of the forms that responses have.
-        stream: The form of the responses of gateways, or `auto`. Recordings name it.
+        decoders: The decoders by the names of the forms that responses have.
+        response_form: The form of the responses of gateways, or `auto`. Recordings name it.
         complete_url: Completes the base URL that a user has entered.
         versions: Other versions of this protocol, by the end of the base URL that serves them.
         keeps_query: Whether the base URL can have a query, which is sent but never shown or stored.
@@ -136,7 +136,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
             the chunk, whether it is the data of an event (otherwise it is a line), and that event's name.
         any_endpoint: A decoder that also accepts responses other than answers, for raw recordings.
         advice: What to do about an error, by its kind, where it is not the advice for every gateway.
-        caller: How `serve` decodes requests and encodes answers in this protocol.
+        caller_codec: How `serve` decodes requests and encodes answers in this protocol.
     """
 
     name: str
@@ -144,8 +144,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
     path: str
     encode: Callable[..., EncodedRequest]
-    streams: Mapping[str, Callable[..., Decoder]]
-    stream: str
+    decoders: Mapping[str, Callable[..., Decoder]]
+    response_form: str
     complete_url: Callable[[str], str] = str
     versions: Mapping[str, Protocol] = {}
     keeps_query: bool = False
@@ -171,7 +171,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     recognize: Callable[[Json, bool, bytes], str | None] = _recognize_nothing
     any_endpoint: Callable[[], Decoder] | None = None
     advice: Mapping[Kind, str] = {}
-    caller: Lazy | None = None
+    caller_codec: Lazy | None = None
 
     def at(self, base_url: str) -> Protocol:
         """Return the version of the protocol that is served at a base URL."""

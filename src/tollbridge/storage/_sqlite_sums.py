@@ -13,10 +13,10 @@ from tollbridge.storage.rows import COST_UNIT, encode_text
 from tollbridge.types.events import Usage
 
 if TYPE_CHECKING:
-    from tollbridge.storage.store import PriceLookup
+    from tollbridge.storage.store import FindPrices
 
 # An attempt, with when its request began and whether it is the last one of its request. Only a failed attempt
-# can have a later one. The key of attempt n is that of its turn and n, see `RequestAccounting`.
+# can have a later one. The key of attempt n is that of its turn and n, see `UsageObserver.retry`.
 _ATTEMPTS = """(
     SELECT
         CASE WHEN u.attempt > 1
@@ -77,7 +77,7 @@ def sum_usage(
     by: Sequence[Dimension],
     since: float,
     until: float,
-    find_prices: PriceLookup | None,
+    find_prices: FindPrices | None,
     conversation: str | None,
     limit: int | None,
 ) -> list[UsageGroup]:
@@ -159,7 +159,7 @@ def _price_now(
     where: str,
     values: Mapping[str, Any],
     groups: list[UsageGroup],
-    find_prices: PriceLookup,
+    find_prices: FindPrices,
 ) -> list[UsageGroup]:
     """Add the cost of attempts that were stored without prices, at the current ones."""
     where += f" AND {_UNPRICED} AND prices IS NULL"

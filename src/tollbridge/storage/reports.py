@@ -40,7 +40,7 @@ from tollbridge.tokens.records import Accuracy
 from tollbridge.types.events import Usage
 
 if TYPE_CHECKING:
-    from tollbridge.storage.store import PriceLookup, Store
+    from tollbridge.storage.store import FindPrices, Store
 
 Number = TypeVar("Number", int, Decimal)
 # The calling program is the row's initiator.
@@ -234,7 +234,7 @@ class UsageReports:
     def __init__(
         self,
         store: Store,
-        load_prices: Callable[[], PriceLookup],
+        load_prices: Callable[[], FindPrices],
         find_accuracy: Callable[[], Sequence[Accuracy]],
     ) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The rows of a store as structs, and their encoding as columns, by field name and for every engine.
+"""The rows of a store as structs, and their encoding as columns, by field name and for every store.
 
 Money is stored as integers of `COST_UNIT`, so that a database can add it up exactly; prices, which are never
 added up, as JSON with decimal text. See docs/decisions/usage-rows.md.

@@ -74,7 +74,7 @@ class UsageSpool:
         self._flush()
 
     def _flush(self) -> None:
-        """Write all rows. This is the only place that writes, so it catches everything."""
+        """Write all rows. No other place writes rows of the spool, so it catches everything."""
         if not self._rows:
             return
         try:

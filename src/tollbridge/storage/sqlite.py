@@ -48,7 +48,7 @@ from tollbridge.storage.spool import UsageSpool
 from tollbridge.storage.store import Store, StoreUnusable
 from tollbridge.storage.worker import WRITE_TIMEOUT, BatchQueue, Pending, WorkerThread
 from tollbridge.tokens.prompt_cache import SentPrompt
-from tollbridge.tokens.records import LedgerChanges, Measured, Outcome, Prefix
+from tollbridge.tokens.records import EstimateOutcome, LedgerChanges, Measured, Prefix
 from tollbridge.types.errors import BudgetExceeded
 from tollbridge.types.quirks import Lesson
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from tollbridge.storage.reports import Dimension, UsageGroup
-    from tollbridge.storage.store import PriceLookup
+    from tollbridge.storage.store import FindPrices
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class _Access:
         """Return all rows of a statement. See `read`."""
         return await self.read(lambda connection: connection.execute(statement, values).fetchall())
 
-    def session(self) -> str:
+    def ensure_session(self) -> str:
         """Return the name of the process's lock, which is created by the first call. In a transaction only.
 
         A process that reads a row must find the lock, so it is there before the row is committed.
@@ -210,7 +210,7 @@ class SqliteUsage:
 
     def __init__(self, access: _Access) -> None:
         self._access = access
-        self.spool = UsageSpool(access.worker, self._write, access.limits)
+        self.spool = UsageSpool(access.worker, self._write_rows, access.limits)
         self._has_marked = False
         self._name = uuid.uuid4().hex[:8]  # SQLite's data version is valid for one connection only
 
@@ -231,7 +231,7 @@ class SqliteUsage:
         by: Sequence[Dimension],
         since: float,
         until: float,
-        find_prices: PriceLookup | None = None,
+        find_prices: FindPrices | None = None,
         *,
         conversation: str | None = None,
         limit: int | None = None,
@@ -251,9 +251,9 @@ class SqliteUsage:
                 await self._access.submit(self._mark_interrupted, 0)
         return await self._access.read(read)
 
-    def _write(self, rows: Sequence[UsageRow]) -> None:
+    def _write_rows(self, rows: Sequence[UsageRow]) -> None:
         def write(connection: Connection) -> None:
-            session = self._access.session()
+            session = self._access.ensure_session()
             connection.executemany(_PUT_USAGE, [(session, *encode_row(row)) for row in rows])
             self._access.trim(connection, "usage", self._access.limits.usage_rows)
 
@@ -313,7 +313,7 @@ class SqliteBudgets:
         over_budget: bool = False,
     ) -> Pending[int]:
         def reserve(connection: Connection) -> int:
-            session = self._access.session()
+            session = self._access.ensure_session()
             self._release_reservations_of_dead_processes(connection)
             tokens = estimate.output_tokens
             if not over_budget:
@@ -400,7 +400,7 @@ class SqliteBudgets:
                 self._access.writer.write(
                     lambda connection: connection.execute(
                         "UPDATE reservation SET seen = ? WHERE session = ?",
-                        (time.time(), self._access.session()),
+                        (time.time(), self._access.ensure_session()),
                     )
                 )
             self._schedule_beat()
@@ -524,7 +524,7 @@ class SqliteTokens:
         rows = self._access.query("SELECT data FROM toolset WHERE name = ?", (name,))
         return bytes(rows[0][0]) if rows else None
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[EstimateOutcome]:
         return self._access.query(
             "SELECT model, method, plain, estimate, actual, refused FROM outcome ORDER BY id"
         )
@@ -571,7 +571,7 @@ class SqlitePrompts:
 
     def __init__(self, access: _Access) -> None:
         self._access = access
-        self._queue = BatchQueue(access.worker, self._write)
+        self._queue = BatchQueue(access.worker, self._write_entries)
 
     def find(self, scope: Scope) -> list[SentPrompt]:
         rows = self._access.query(
@@ -584,7 +584,7 @@ class SqlitePrompts:
     def put(self, entry: CacheEntry) -> Pending[None]:
         return self._queue.add(entry)
 
-    def _write(self, entries: Sequence[CacheEntry]) -> None:
+    def _write_entries(self, entries: Sequence[CacheEntry]) -> None:
         def write(connection: Connection) -> None:
             for entry in entries:
                 scope, prompt, report = entry.scope, entry.prompt, entry.report

@@ -1,7 +1,7 @@
 """The store: one object for everything that outlives a request.
 
-`Store` is grouped by topic. `open_store` chooses the implementation from a URL; each is one file of this
-package, such as `sqlite.py`. Nothing outside of it depends on which one is used.
+`Store` is grouped by topic. `open_store` chooses the implementation from a URL, such as `sqlite.py`. Nothing
+outside of this package depends on which one is used.
 
 Topics that processes can share over a network (`usage`, `budgets`, `lessons`) are asynchronous: their methods
 return a `Pending`, which a coroutine awaits and a thread waits for, or are coroutines. A call that returns a
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tollbridge.tokens.records import LedgerStore
+from tollbridge.transport.files import database_file
 from tollbridge.types.errors import BridgeError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tollbridge.types.quirks import Lesson
 
     # Returns the current prices of a model, by base URL, account and model.
-    PriceLookup = Callable[[str, str, str], Prices | None]
+    FindPrices = Callable[[str, str, str], Prices | None]
 
 
 class StoreUnusable(BridgeError):
@@ -77,7 +78,7 @@ class UsageStore(Protocol):
         by: Sequence[Dimension],
         since: float,
         until: float,
-        find_prices: PriceLookup | None = None,
+        find_prices: FindPrices | None = None,
         *,
         conversation: str | None = None,
         limit: int | None = None,
@@ -181,7 +182,7 @@ class Store(Protocol):
             StoreUnusable: It cannot be opened.
         """
         store = open_store(url)
-        await store.lessons.change((), ())
+        await store.lessons.change((), ())  # a change of nothing, which opens the store
         return store
 
     async def aclose(self) -> None:
@@ -191,15 +192,18 @@ class Store(Protocol):
         """The same as `aclose`, for programs without an event loop."""
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str | None = None) -> Store:
     """Return the store at a URL. It is opened by its first use, so this does not fail.
 
     Args:
-        url: `sqlite:///` and the path of a file; or `:memory:`, which stores nothing.
+        url: `sqlite:///` and the path of a file; or `:memory:`, which is gone when it is closed. By default
+            the database of the user.
     """
+    if url is None:
+        url = f"sqlite:///{database_file()}"
     scheme, separator, path = url.partition(":///")
     if url != ":memory:" and (scheme, separator) != ("sqlite", ":///"):
         raise ValueError(f"Invalid store URL {url!r}. Expected sqlite:///path or :memory:.")
-    from tollbridge.storage.sqlite import SqliteStore  # here: each engine has imports of its own
+    from tollbridge.storage.sqlite import SqliteStore  # here: each store has imports of its own
 
     return SqliteStore(Path(path) if separator else None)

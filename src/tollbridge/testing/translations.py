@@ -17,10 +17,10 @@ from tollbridge.protocols import find_by_headers
 from tollbridge.protocols.answer import AnswerEncoder
 from tollbridge.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from tollbridge.protocols.anthropic_messages.answer import ERRORS, make_error
-from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES
-from tollbridge.protocols.caller import Caller
+from tollbridge.protocols.anthropic_messages.caller import CODEC as MESSAGES
+from tollbridge.protocols.caller import CallerCodec
 from tollbridge.protocols.caller_request import CallerRequest
-from tollbridge.protocols.chat_completions.caller import CALLER as CHAT_COMPLETIONS
+from tollbridge.protocols.chat_completions.caller import CODEC as CHAT_COMPLETIONS
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.faults import make_chunks
@@ -117,40 +117,40 @@ def _convert_steps(steps: Iterable[Step], encoder: AnswerEncoder, *, fails: bool
             yield from encoder.finish(error)
 
 
-async def _answer(request: web.Request, caller: Caller) -> web.StreamResponse:
-    decoded = _read_request(request, caller)
+async def _answer(request: web.Request, codec: CallerCodec) -> web.StreamResponse:
+    decoded = _read_request(request, codec)
     # The API requires a limit, unlike the decoder, which also reads requests for the number of tokens.
-    if caller is MESSAGES and decoded.request.max_output_tokens is None:
+    if codec is MESSAGES and decoded.request.max_output_tokens is None:
         reject("invalid_request_error", "max_tokens: Field required", "max_tokens")
     accepted = request.app[SERVICE].accept(_convert_request(decoded))
     return await send_answer(
         request,
         accepted,
-        caller.encoder(decoded, input_tokens=accepted.input_tokens),
+        codec.encoder(decoded, input_tokens=accepted.input_tokens),
         stream=decoded.stream,
-        event_lines=caller.names_events,
-        done=caller.ends_with_done,
+        event_lines=codec.names_events,
+        done=codec.ends_with_done,
     )
 
 
-async def _count(request: web.Request, caller: Caller) -> web.StreamResponse:
-    tokens = request.app[SERVICE].count(_convert_request(_read_request(request, caller)))
-    return await send_json(request, caller.encode_count(tokens))
+async def _count(request: web.Request, codec: CallerCodec) -> web.StreamResponse:
+    tokens = request.app[SERVICE].count(_convert_request(_read_request(request, codec)))
+    return await send_json(request, codec.encode_count(tokens))
 
 
-def _read_request(request: web.Request, caller: Caller) -> CallerRequest:
+def _read_request(request: web.Request, codec: CallerCodec) -> CallerRequest:
     try:
-        return caller.decode(read_json(request[BODY]), request.headers)
+        return codec.decode(read_json(request[BODY]), request.headers)
     except RequestError as error:
         reject("invalid_request", error.message, error.param or "")
 
 
-def _convert_request(caller: CallerRequest) -> Json:
+def _convert_request(decoded: CallerRequest) -> Json:
     """Return the body of an equivalent `POST /responses`, without options that the model does not have."""
-    extra = {name: value for name, value in caller.extra.items() if name in _SHARED_FIELDS}
-    if caller.extra.get("response_format") == {"type": "json_object"}:
+    extra = {name: value for name, value in decoded.extra.items() if name in _SHARED_FIELDS}
+    if decoded.extra.get("response_format") == {"type": "json_object"}:
         extra["text"] = {"format": {"type": "json_object"}}
-    body = encode_request(msgspec.structs.replace(caller.request, extra=extra, reasons=True))
+    body = encode_request(msgspec.structs.replace(decoded.request, extra=extra, reasons=True))
     if (limit := body.get("max_output_tokens")) is not None:
         body["max_output_tokens"] = max(limit, 16)  # other protocols have no minimum
     return body
@@ -195,6 +195,6 @@ async def convert_errors(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    *(("POST", f"/v1{each.path}", partial(_answer, caller=each)) for each in (CHAT_COMPLETIONS, MESSAGES)),
-    ("POST", f"/v1{MESSAGES.count_path}", partial(_count, caller=MESSAGES)),
+    *(("POST", f"/v1{each.path}", partial(_answer, codec=each)) for each in (CHAT_COMPLETIONS, MESSAGES)),
+    ("POST", f"/v1{MESSAGES.count_path}", partial(_count, codec=MESSAGES)),
 )

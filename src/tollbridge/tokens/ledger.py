@@ -73,7 +73,6 @@ from tollbridge.tokens.records import (
     LedgerChanges,
     LedgerStore,
     MemoryStore,
-    Outcome,
     Report,
     UsageFilter,
     Verdict,
@@ -232,9 +231,9 @@ class Ledger:
         return self._predict(self._read(request, provider))[1]
 
     def _estimate(self, prompt: Prompt) -> EstimationResult:
-        weights, best = self._predict(prompt)
-        method = _method(prompt, best.anchor)
-        tokens, parts = best.total, shares(best, weights)
+        weights, prediction = self._predict(prompt)
+        method = _method(prompt, prediction.anchor)
+        tokens, parts = prediction.total, shares(prediction, weights)
         keys = () if method == "actual" or not self._lower_bounds else prompt.prefix_keys
         bounds = (self._lower_bounds.get((key, prompt.toolset_key), 0) for key in keys)
         missing = max(bounds, default=0) - tokens
@@ -271,32 +270,33 @@ class Ledger:
         verdict = Verdict.ACCEPTED if trusted else None
 
         def learn() -> bool:
+            # It runs again if another process was first to store something; the verdict is given only once.
             nonlocal verdict
             prompt = self._read(request, provider)
             self._weight_store.add_provider(prompt.model, prompt.provider)
-            weights, best = self._predict(prompt)
-            tokens = prompt_tokens(usage, best.tokens)
+            weights, prediction = self._predict(prompt)
+            tokens = prompt_tokens(usage, prediction.tokens)
             if tokens is None:
                 return False
-            verdict = verdict or self._judge(prompt, weights, best, usage, tokens)
-            first = estimate or EstimationResult(best.total, _method(prompt, best.anchor), 0.0)
+            verdict = verdict or self._judge(prompt, weights, prediction, usage, tokens)
+            earlier = estimate or EstimationResult(prediction.total, _method(prompt, prediction.anchor), 0.0)
             if verdict not in (Verdict.ACCEPTED, Verdict.CONFIRMED, Verdict.RESET):
-                self._refuse(prompt, first, best, tokens, verdict)
+                self._refuse(prompt, earlier, prediction, tokens, verdict)
                 return False
             if verdict is Verdict.RESET:
                 weights = self._weight_store.initial(prompt.model)
-                best = self._blank_predictor.predict_from(prompt, weights, NO_ANCHOR)
-            self._record_outcome(prompt, first, tokens)
+                prediction = self._blank_predictor.predict_from(prompt, weights, NO_ANCHOR)
+            self._record_outcome(prompt, earlier, tokens)
             if verdict is Verdict.CONFIRMED:
-                self._record_prefix(prompt, best, tokens)
+                self._record_prefix(prompt, prediction, tokens)
             else:
-                self._learn(prompt, weights, best, tokens)
+                self._learn(prompt, weights, prediction, tokens)
             self._add_answer(request.model, answer, usage, provider)
             return True
 
-        return self._change(learn)
+        return self._learn_and_store(learn)
 
-    def _change(self, learn: Callable[[], T]) -> T:
+    def _learn_and_store(self, learn: Callable[[], T]) -> T:
         """Collect the changes of a function and store them. See the description of the class."""
         while True:
             with self._lock:
@@ -318,19 +318,19 @@ class Ledger:
                 return result
 
     def _judge(
-        self, prompt: Prompt, weights: Weights, best: PromptEstimate, usage: Usage, tokens: int
+        self, prompt: Prompt, weights: Weights, prediction: PromptEstimate, usage: Usage, tokens: int
     ) -> Verdict:
-        previous = self._find_refused(prompt, best.anchor.length)
-        known = best.anchor.tokens if best.anchor.length else None
+        previous = self._find_refused(prompt, prediction.anchor.length)
+        known = prediction.anchor.tokens if prediction.anchor.length else None
         independent = None
-        if best.anchor.length and tokens < best.tokens:
+        if prediction.anchor.length and tokens < prediction.tokens:
             independent = self._predictor.predict_from(prompt, weights, NO_ANCHOR).tokens
         return self._usage_filter.judge(
             Report(
                 scope=prompt.scope,
                 tokens=tokens,
-                expected=best.tokens,
-                deviation=best.unscaled_deviation,
+                expected=prediction.tokens,
+                deviation=prediction.unscaled_deviation,
                 reports=self.hit_rates.count(prompt.model),
                 cached=usage.cached_tokens or 0,
                 previous=previous.expected if previous else known,
@@ -346,11 +346,16 @@ class Ledger:
         return next((refused for key in keys if (refused := self._refused.get(key))), None)
 
     def _refuse(
-        self, prompt: Prompt, estimate: EstimationResult, best: PromptEstimate, tokens: int, verdict: Verdict
+        self,
+        prompt: Prompt,
+        estimate: EstimationResult,
+        prediction: PromptEstimate,
+        tokens: int,
+        verdict: Verdict,
     ) -> None:
         """Record that a report was refused, and learn what can be learned from it all the same."""
         self._record_outcome(prompt, estimate, tokens, verdict.value)
-        previous = self._find_refused(prompt, best.anchor.length)
+        previous = self._find_refused(prompt, prediction.anchor.length)
         if verdict is Verdict.LAGGING and previous is not None:
             weights, earlier = self._predict(previous.prompt)
             if self._usage_filter.accepts(tokens, earlier.tokens, self.hit_rates.count(prompt.model)):
@@ -359,9 +364,9 @@ class Ledger:
             self._cut_scopes.add(prompt.scope)
             _log.warning(
                 "%s read only %d of about %d tokens: the server cuts prompts that are too long for it",
-                *(prompt.model, tokens, round(best.tokens)),
+                *(prompt.model, tokens, round(prediction.tokens)),
             )
-        self._refused.put(prompt.prefix_keys[-1], _Refused(prompt, best.tokens, tokens))
+        self._refused.put(prompt.prefix_keys[-1], _Refused(prompt, prediction.tokens, tokens))
 
     def record_count(self, request: ChatRequest, tokens: int) -> bool:
         """Learn from a token-count response, and return whether it was accepted.
@@ -373,13 +378,13 @@ class Ledger:
 
         def learn() -> bool:
             prompt = self._read(request)
-            weights, best = self._predict(prompt)
-            if not self._usage_filter.accepts(tokens, best.tokens, self.hit_rates.count(prompt.model)):
+            weights, prediction = self._predict(prompt)
+            if not self._usage_filter.accepts(tokens, prediction.tokens, self.hit_rates.count(prompt.model)):
                 return False
-            self._learn(prompt, weights, best, tokens)
+            self._learn(prompt, weights, prediction, tokens)
             return True
 
-        return self._change(learn)
+        return self._learn_and_store(learn)
 
     def record_lower_bound(self, request: ChatRequest, tokens: int) -> None:
         """Note that this prompt, and every prompt it is a prefix of, has at least this many tokens."""
@@ -429,7 +434,7 @@ class Ledger:
         return self._reader.read(request, provider)
 
     def _predict(self, prompt: Prompt) -> tuple[Weights, PromptEstimate]:
-        """Return the weights of a prompt's model and the best estimate."""
+        """Return the weights of a prompt's model and its estimate."""
         weights = self._weight_store.weights(prompt.model, prompt.provider)
         return weights, self._predictor.predict(prompt, weights)
 
@@ -438,29 +443,35 @@ class Ledger:
     ) -> None:
         prior = self._weight_store.prior(prompt.model)
         plain = self._blank_predictor.predict_from(prompt, prior, NO_ANCHOR)
-        outcome: Outcome = (prompt.model, estimate.method, plain.total, estimate.tokens, tokens, refused)
-        self._changes.outcomes.append(outcome)
+        numbers = plain.total, estimate.tokens, tokens
+        self._changes.outcomes.append((prompt.model, estimate.method, *numbers, refused))
 
-    def _learn(self, prompt: Prompt, weights: Weights, best: PromptEstimate, tokens: int) -> None:
+    def _learn(self, prompt: Prompt, weights: Weights, prediction: PromptEstimate, tokens: int) -> None:
         """Adjust the weights to the reported tokens, and record the prompt as a measured prefix."""
-        anchor, features = best.anchor, best.features
+        anchor, features = prediction.anchor, prediction.features
         texts, extra = features.texts(), features.extra
         if texts or any(extra):
-            noise = best.noise + REPORT_VARIANCE
-            variance = weights.learn(texts, extra, tokens - best.tokens, noise, best.text_noise)
+            noise = prediction.noise + REPORT_VARIANCE
+            variance = weights.learn(texts, extra, tokens - prediction.tokens, noise, prediction.text_noise)
             self._weight_store.save(prompt.model, prompt.provider, weights)
-            self._correct_shares(features, (tokens - best.tokens) / variance, variance)
-        cost = tokens - anchor.tokens - features.measured
-        remainder = cost - weights.text.predict(texts) - weights.extra.predict(extra)
+            self._correct_shares(features, (tokens - prediction.tokens) / variance, variance)
+        # What neither the prefix, nor measured messages (as just corrected), nor the weights explain.
+        remainder = tokens - anchor.tokens - features.measured
+        remainder -= weights.text.predict(texts) + weights.extra.predict(extra)
         self._distribute(prompt, anchor, weights, remainder)
-        self._record_prefix(prompt, best, tokens)
+        self._record_prefix(prompt, prediction, tokens)
 
-    def _record_prefix(self, prompt: Prompt, best: PromptEstimate, tokens: int) -> None:
+    def _record_prefix(self, prompt: Prompt, prediction: PromptEstimate, tokens: int) -> None:
         self._weight_store.save_toolset(prompt.family, prompt.toolset_key, prompt.toolset)
-        self._changes.prefixes.append((prompt.prefix_keys[-1], prompt.toolset_key, tokens, round(best.loop)))
+        prefix = prompt.prefix_keys[-1], prompt.toolset_key, tokens, round(prediction.loop)
+        self._changes.prefixes.append(prefix)
 
     def _correct_shares(self, features: FeatureSum, gain: float, variance: float) -> None:
-        """Correct the measurements that an estimate was made from, each in proportion to its variance."""
+        """Correct the measurements that an estimate was made from, and their sum in `features`.
+
+        Each is corrected in proportion to its variance, as a Kalman filter does; `gain` is the error of the
+        estimate divided by `variance`, that of the whole estimate.
+        """
         for (key, tokens, reasoning, deviation), times in features.shares:
             correction = times * deviation**2 * gain
             if abs(correction) >= 1:

@@ -26,7 +26,7 @@ Prefix = tuple[bytes, bytes, int, int]
 Measured = tuple[bytes, int, int, float]
 # Model, method of the estimate, estimate without learning, estimate, reported tokens, and why the report was
 # refused (empty if it was used).
-Outcome = tuple[str, str, int, int, int, str]
+EstimateOutcome = tuple[str, str, int, int, int, str]
 
 
 class LedgerChanges(msgspec.Struct):
@@ -43,7 +43,7 @@ class LedgerChanges(msgspec.Struct):
     measured: list[Measured] = []
     learned: dict[str, bytes] = {}
     toolsets: dict[str, bytes] = {}
-    outcomes: list[Outcome] = []
+    outcomes: list[EstimateOutcome] = []
 
 
 class LedgerStore(Protocol):
@@ -55,15 +55,20 @@ class LedgerStore(Protocol):
     def version(self) -> int:
         """Return a number that changes when weights are stored, by any process."""
 
-    def prefixes(self, keys: Sequence[bytes]) -> list[Prefix]: ...
+    def prefixes(self, keys: Sequence[bytes]) -> list[Prefix]:
+        """Return the prefixes with one of these keys, with every tool set they were sent with."""
 
-    def measured(self, keys: Sequence[bytes]) -> list[Measured]: ...
+    def measured(self, keys: Sequence[bytes]) -> list[Measured]:
+        """Return the messages and tool sets with one of these keys."""
 
-    def learned(self, name: str) -> bytes | None: ...
+    def learned(self, name: str) -> bytes | None:
+        """Return the weights with this name, encoded by the ledger."""
 
-    def toolset(self, name: str) -> bytes | None: ...
+    def toolset(self, name: str) -> bytes | None:
+        """Return the features of the tool set with this name, encoded by the ledger."""
 
-    def outcomes(self) -> list[Outcome]: ...
+    def outcomes(self) -> list[EstimateOutcome]:
+        """Return the latest estimates that were compared with a report, the oldest first."""
 
     def commit(self, changes: LedgerChanges, timeout: float | None = None) -> int | None:
         """Store changes as one transaction. This waits until they are stored.
@@ -100,7 +105,7 @@ class MemoryStore:
     def toolset(self, name: str) -> bytes | None:
         return self._toolsets.get(name)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[EstimateOutcome]:
         return list(self._outcomes)
 
     def commit(self, changes: LedgerChanges, timeout: float | None = None) -> int | None:  # noqa: ARG002
@@ -120,7 +125,7 @@ class MemoryStore:
         self._measured: dict[bytes, Measured] = {}
         self._learned: dict[str, bytes] = {}
         self._toolsets: dict[str, bytes] = {}
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[EstimateOutcome] = []
 
 
 def _trim(entries: dict[Any, Any], limit: int) -> None:
@@ -435,15 +440,15 @@ def median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def summarize(outcomes: Iterable[Outcome], recent: int = 60) -> list[Accuracy]:
+def summarize(outcomes: Iterable[EstimateOutcome], recent: int = 60) -> list[Accuracy]:
     """Summarise the errors by model, the most used model first.
 
     `outcomes` begin with the oldest. Each summary includes the latest `recent` errors.
     """
-    by_model: dict[str, list[Outcome]] = {}
+    by_model: dict[str, list[EstimateOutcome]] = {}
     for outcome in outcomes:
         by_model.setdefault(outcome[0], []).append(outcome)
-    summaries = [_summarise_model(model, rows, recent) for model, rows in by_model.items()]
+    summaries = [_summarize_model(model, rows, recent) for model, rows in by_model.items()]
     return sorted(summaries, key=lambda summary: -summary.requests)
 
 
@@ -451,7 +456,7 @@ def summarize(outcomes: Iterable[Outcome], recent: int = 60) -> list[Accuracy]:
 _KINDS = {"estimated": "opening", "hybrid": "later", "actual": "repeat"}
 
 
-def _summarise_model(model: str, rows: Sequence[Outcome], recent: int) -> Accuracy:
+def _summarize_model(model: str, rows: Sequence[EstimateOutcome], recent: int) -> Accuracy:
     used = [row for row in rows if not row[5]]
     errors = [relative_error(estimate, actual) for _, _, _, estimate, actual, _ in used]
     plain = ErrorSummary.of([relative_error(plain, actual) for _, _, plain, _, actual, _ in used])
@@ -482,13 +487,13 @@ def _summarise_model(model: str, rows: Sequence[Outcome], recent: int) -> Accura
 class HitRates:
     """Counts hits by model and method. A model without records gets the method's rate over all models."""
 
-    def __init__(self, outcomes: Iterable[Outcome] = ()) -> None:
+    def __init__(self, outcomes: Iterable[EstimateOutcome] = ()) -> None:
         self._counts: dict[tuple[str | None, str], tuple[int, int]] = {}
         self._requests: dict[str, int] = {}
         for outcome in outcomes:
             self.add(outcome)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: EstimateOutcome) -> None:
         model, method, _, estimate, actual, refused = outcome
         if refused:
             return

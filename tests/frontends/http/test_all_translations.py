@@ -18,9 +18,9 @@ from tests.protocols.openresponses.test_caller import PNG, conversations
 from tollbridge.config.schema import Account, Settings
 from tollbridge.engine import Engine
 from tollbridge.protocols import BACKENDS, Backend
-from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES_CALLER
-from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_CALLER
-from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
+from tollbridge.protocols.anthropic_messages.caller import CODEC as MESSAGES_CALLER
+from tollbridge.protocols.chat_completions.caller import CODEC as COMPLETIONS_CALLER
+from tollbridge.protocols.openresponses.caller import CODEC as RESPONSES_CALLER
 from tollbridge.testing import Call
 from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Say, ScriptedAnswer, Think

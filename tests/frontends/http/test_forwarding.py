@@ -95,15 +95,15 @@ async def test_requests_that_end_together_are_written_together(
 ) -> None:
     monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path))
     monkeypatch.setattr("tollbridge.forward.ROW_DELAY", 3600.0)
-    monkeypatch.setattr("tollbridge.forward.WRITE_DELAY", 3600.0)
+    monkeypatch.setattr("tollbridge.lifecycle.WRITE_DELAY", 3600.0)
     writes: list[int] = []
-    put = SqliteUsage._write
+    put = SqliteUsage._write_rows
 
     def note(table: SqliteUsage, rows: Sequence[UsageRow]) -> None:
         writes.append(len(rows))
         put(table, rows)
 
-    monkeypatch.setattr(SqliteUsage, "_write", note)
+    monkeypatch.setattr(SqliteUsage, "_write_rows", note)
     async with Gateway() as gateway, local_server(gateway.url, persistent=True) as server:
         for _ in range(10):
             async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:

@@ -11,7 +11,7 @@ from tests.canned_server import answering, http
 from tests.frontends.http.servers import LocalServer, local_server
 
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.protocols.openresponses.caller import CALLER
+from tollbridge.protocols.openresponses.caller import CODEC
 from tollbridge.storage.worker import WorkerThread
 from tollbridge.testing.server import Gateway
 from tollbridge.token_accounting import WAITING_LIMIT, TokenAccounting
@@ -63,7 +63,7 @@ async def test_the_next_prompt_of_a_conversation_is_estimated_from_the_last_one(
         question = {"type": "message", "role": "user", "content": BODY["input"]}
         again = {"type": "message", "role": "user", "content": "And a tunnel?"}
         body = {**BODY, "input": [question, *answer, again]}
-        estimate = server.engine.estimator.estimate_request(CALLER.decode(body).request)
+        estimate = server.engine.estimator.estimate_request(CODEC.decode(body).request)
         assert estimate.method == "hybrid"
 
 
@@ -74,7 +74,7 @@ async def test_a_prompt_that_is_too_long_is_known_exactly() -> None:
     async with answering(canned) as gateway, local_server(gateway.url) as server:
         await ask_for_a_count(server)
         assert json.loads(await post(server, BODY)) == refusal
-        request = CALLER.decode(BODY).request
+        request = CODEC.decode(BODY).request
         await until(lambda: server.engine.estimator.estimate_request(request).tokens == 250_000)
 
 
@@ -104,7 +104,7 @@ async def test_requests_that_end_faster_than_they_are_learned_from_are_skipped()
         learned += 1
 
     tokens.learn_later(learn)  # before anybody has asked for an estimate
-    await tokens.count(CALLER.decode(BODY).request)
+    await tokens.count(CODEC.decode(BODY).request)
     for _ in range(3 * WAITING_LIMIT):
         tokens.learn_later(learn)
     busy.set()

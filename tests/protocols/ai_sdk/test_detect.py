@@ -123,7 +123,7 @@ def test_the_buffer_for_unknown_chunks_is_limited() -> None:
 def test_a_header_selects_the_protocol(header: str, protocol: str) -> None:
     guarded = decoder_for("auto", 200, {header: "v1"})
     assert isinstance(guarded, GuardedDecoder)
-    assert type(guarded.decoder) is type(AI_SDK_PROTOCOL.streams[protocol]())
+    assert type(guarded.decoder) is type(AI_SDK_PROTOCOL.decoders[protocol]())
 
 
 def test_an_unknown_protocol_is_an_error_that_lists_the_supported_ones() -> None:

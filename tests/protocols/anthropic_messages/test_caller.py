@@ -12,7 +12,7 @@ from tollbridge.frontends.http.answers import error_response
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.protocols.anthropic_messages.answer import ERRORS
-from tollbridge.protocols.anthropic_messages.caller import CALLER as PROTOCOL
+from tollbridge.protocols.anthropic_messages.caller import CODEC as PROTOCOL
 from tollbridge.protocols.anthropic_messages.requests import NATIVE_MIME, encode_request
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
 from tollbridge.protocols.anthropic_messages.wire import pack_proof
@@ -333,17 +333,17 @@ def test_odd_content_does_not_fail_the_request(blocks: Any, native: Origin | Non
 
 
 ANSWER_ORIGIN = Origin.of("openai/gpt-5.4", "https://ai-gateway.vercel.sh/v1")
-CALLER = CallerRequest(request=ChatRequest(model="claude-opus-5", messages=[Message("user", "Hi")]))
+CODEC = CallerRequest(request=ChatRequest(model="claude-opus-5", messages=[Message("user", "Hi")]))
 END = Finished("stop", usage=Usage(1203, 9, 1212, 1000, 4, 200))
 
 
 def encode(*events: Event, error: BridgeError | None = None) -> list[dict[str, Any]]:
-    encoder = PROTOCOL.encoder(CALLER)
+    encoder = PROTOCOL.encoder(CODEC)
     return [*encoder.start(), *encoder.encode(events), *encoder.finish(error)]
 
 
 def encode_body(*events: Event) -> dict[str, Any]:
-    encoder = PROTOCOL.encoder(CALLER)
+    encoder = PROTOCOL.encoder(CODEC)
     encoder.start()
     encoder.encode(events)
     encoder.finish()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.pumps import MAX_RATIO, find_ratio
 from tests.recorded_streams import events_of
 
-from tollbridge.protocols.anthropic_messages.caller import CALLER as PROTOCOL
+from tollbridge.protocols.anthropic_messages.caller import CODEC as PROTOCOL
 from tollbridge.protocols.anthropic_messages.requests import encode_request
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
 from tollbridge.protocols.caller_request import CallerRequest
@@ -45,7 +45,7 @@ from tollbridge.types.messages import (
 )
 
 ORIGIN = Origin.of("claude-opus-5", "https://api.anthropic.com/v1")
-CALLER = CallerRequest(request=ChatRequest(model="m", messages=[Message("user", "Hi")]))
+CODEC = CallerRequest(request=ChatRequest(model="m", messages=[Message("user", "Hi")]))
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -196,7 +196,7 @@ def joined(events: list[Event]) -> list[Event]:
 @given(answers(), st.data())
 @relaxed
 def test_an_answer_survives_its_stream_however_it_is_split(answer: list[Event], data: st.DataObject) -> None:
-    encoder = PROTOCOL.encoder(CALLER)
+    encoder = PROTOCOL.encoder(CODEC)
     body = PROTOCOL.write([*encoder.start(), *encoder.encode(answer), *encoder.finish()])
     cuts = data.draw(st.lists(st.integers(0, len(body)), max_size=8))
     chunks = [body[a:b] for a, b in pairwise([0, *sorted(cuts), len(body)])]
@@ -206,7 +206,7 @@ def test_an_answer_survives_its_stream_however_it_is_split(answer: list[Event], 
 @given(answers())
 @relaxed
 def test_an_answer_survives_its_body(answer: list[Event]) -> None:
-    encoder = PROTOCOL.encoder(CALLER)
+    encoder = PROTOCOL.encoder(CODEC)
     encoder.start()
     encoder.encode(answer)
     encoder.finish()

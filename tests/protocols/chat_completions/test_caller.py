@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tollbridge.protocols.caller_request import CallerRequest, CallerTool
-from tollbridge.protocols.chat_completions.caller import CALLER
+from tollbridge.protocols.chat_completions.caller import CODEC
 from tollbridge.protocols.chat_completions.requests import encode_messages, encode_request
 from tollbridge.types.errors import (
     BridgeError,
@@ -62,7 +62,7 @@ HERE = Origin.of("m", "http://here/v1")
 
 def decode(*messages: dict[str, Any], native: Origin | None = None, **fields: Any) -> CallerRequest:
     sent = list(messages) or [{"role": "user", "content": "Hi"}]
-    return CALLER.decode({"model": "m", "messages": sent, **fields}, native=native)
+    return CODEC.decode({"model": "m", "messages": sent, **fields}, native=native)
 
 
 def messages(*sent: dict[str, Any]) -> list[Message]:
@@ -341,7 +341,7 @@ def test_reasoning_that_the_caller_returns(field: str) -> None:
 )
 def test_an_invalid_body_is_an_error_that_names_the_field(body: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
-        CALLER.decode(body)
+        CODEC.decode(body)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert param in caught.value.message
 
@@ -423,7 +423,7 @@ def test_any_wrong_value_is_understood_or_refused_with_the_name_of_its_field() -
                 place = place[key]
             place[last] = wrong
             try:
-                CALLER.decode(body)
+                CODEC.decode(body)
             except RequestError as error:
                 refusals.append((str([*outer, last][0]), error.param))
     assert len(refusals) > 100  # most values of a wrong type
@@ -431,7 +431,7 @@ def test_any_wrong_value_is_understood_or_refused_with_the_name_of_its_field() -
 
 
 def test_a_full_body_is_decoded() -> None:
-    caller = CALLER.decode(FULL)
+    caller = CODEC.decode(FULL)
     assert [tool.name for tool in caller.request.tools] == ["now"]  # the only allowed one
     assert [message.role for message in caller.request.messages] == ["system", "user", "assistant", "user"]
 
@@ -440,7 +440,7 @@ HEAD = {"id": "chatcmpl-x", "object": "chat.completion.chunk", "created": 170000
 
 
 def caller(**fields: Any) -> CallerRequest:
-    return CALLER.decode({"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields})
+    return CODEC.decode({"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields})
 
 
 @pytest.fixture(autouse=True)
@@ -453,12 +453,12 @@ def same_head(monkeypatch: pytest.MonkeyPatch) -> None:
 def encode(
     caller_request: CallerRequest, *events: Event, error: BridgeError | None = None
 ) -> list[dict[str, Any]]:
-    encoder = CALLER.encoder(caller_request)
+    encoder = CODEC.encoder(caller_request)
     return [*encoder.start(), *encoder.encode(events), *encoder.finish(error)]
 
 
 def encode_body(caller_request: CallerRequest, *events: Event) -> dict[str, Any]:
-    encoder = CALLER.encoder(caller_request)
+    encoder = CODEC.encoder(caller_request)
     encoder.start()
     encoder.encode(events)
     encoder.finish()
@@ -624,7 +624,7 @@ def test_the_proof_of_reasoning_is_stored_with_the_corrected_text() -> None:
     ]
     [choice] = encode_body(caller(), *events)["choices"]
     messages = [{"role": "user", "content": "Hi"}, choice["message"]]
-    returned = CALLER.decode({"model": "m", "messages": messages}).request
+    returned = CODEC.decode({"model": "m", "messages": messages}).request
     assert returned.messages[1].parts == (ThinkingPart("Let me.", "r", {"signature": "s"}),)
 
 
@@ -640,7 +640,7 @@ def test_metadata_of_any_protocol_passes_through_the_caller() -> None:
         Finished("tool-calls"),
     )
     [choice] = body["choices"]
-    returned = CALLER.decode(
+    returned = CODEC.decode(
         {"model": "m", "messages": [{"role": "user", "content": "Hi"}, choice["message"]]}
     )
     assert returned.request.messages[1].parts == (
@@ -655,7 +655,7 @@ def test_an_error_ends_the_stream_in_the_form_of_an_error_response() -> None:
     chunks = encode(caller(stream=True), TextDelta("Half"), error=error)
     assert (
         chunks[-1]
-        == CALLER.encode_error(error, 429)
+        == CODEC.encode_error(error, 429)
         == {
             "error": {
                 "message": "Slow down.",
@@ -684,7 +684,7 @@ def test_an_error_ends_the_stream_in_the_form_of_an_error_response() -> None:
 def test_an_error_has_the_code_that_callers_know(
     error: BridgeError, status: int, kind: str, code: str
 ) -> None:
-    body = CALLER.encode_error(error, status)["error"]
+    body = CODEC.encode_error(error, status)["error"]
     assert (body["type"], body["code"]) == (kind, code)
 
 
@@ -695,4 +695,4 @@ def test_an_answer_without_an_end_is_an_error() -> None:
 
 
 def test_frames_are_server_sent_events() -> None:
-    assert CALLER.write([{"a": "é\n"}, {}]) == 'data: {"a":"é\\n"}\n\ndata: {}\n\n'.encode()
+    assert CODEC.write([{"a": "é\n"}, {}]) == 'data: {"a":"é\\n"}\n\ndata: {}\n\n'.encode()

@@ -26,7 +26,7 @@ from tests.recorded_streams import events_of
 
 from tollbridge.protocols.answer import AnswerEncoder
 from tollbridge.protocols.caller_request import CallerRequest
-from tollbridge.protocols.chat_completions.caller import CALLER
+from tollbridge.protocols.chat_completions.caller import CODEC
 from tollbridge.protocols.chat_completions.requests import encode_messages, encode_request
 from tollbridge.protocols.chat_completions.stream import StreamDecoder
 from tollbridge.protocols.chat_completions.wire import REASONING_TEXTS
@@ -106,7 +106,7 @@ def test_a_conversation_survives_there_and_back(system: str | None, turns: list[
     if system:
         conversation.insert(0, Message(Role.SYSTEM, system))
     body = json.loads(json.dumps({"model": "m", "messages": encode_messages(conversation)}))
-    caller = CALLER.decode(body)
+    caller = CODEC.decode(body)
     assert list(caller.request.messages) == conversation
     assert caller.omissions == ()
 
@@ -146,7 +146,7 @@ def test_options_survive_there_and_back(
         extra=extra,
     )
     native = Origin.of("m", "http://here/v1")
-    caller = CALLER.decode(json.loads(json.dumps(encode_request(request))), native=native)
+    caller = CODEC.decode(json.loads(json.dumps(encode_request(request))), native=native)
     assert caller.request == request
     assert caller.stream
     assert caller.body["stream_options"] == {"include_usage": True}
@@ -177,7 +177,7 @@ def answers(draw: st.DrawFn) -> list[Event]:
 
 def make_encoder(caller: CallerRequest) -> AnswerEncoder:
     with patch("secrets.token_hex", return_value="id"):
-        return CALLER.encoder(caller)
+        return CODEC.encoder(caller)
 
 
 def joined(events: list[Event]) -> list[Event]:
@@ -215,9 +215,9 @@ def decode_details(events: list[Event]) -> list[Event]:
 @given(answers(), st.lists(st.integers(0, 100_000), max_size=8))
 def test_an_answer_survives_any_split_of_its_bytes(events: list[Event], cuts: list[int]) -> None:
     request_body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": True}
-    caller = CALLER.decode({**request_body, "stream_options": {"include_usage": True}})
+    caller = CODEC.decode({**request_body, "stream_options": {"include_usage": True}})
     encoder = make_encoder(caller)
-    body = CALLER.write([*encoder.start(), *encoder.encode(events)]) + CALLER.write_end(encoder.finish())
+    body = CODEC.write([*encoder.start(), *encoder.encode(events)]) + CODEC.write_end(encoder.finish())
     edges = [0, *sorted(cut % len(body) for cut in cuts), len(body)]
     decoded = events_of(StreamDecoder(), [body[a:b] for a, b in pairwise(edges)])
     assert decode_details(decoded) == joined(events)
@@ -226,7 +226,7 @@ def test_an_answer_survives_any_split_of_its_bytes(events: list[Event], cuts: li
 @settings(max_examples=100, deadline=None)
 @given(answers())
 def test_an_answer_survives_in_one_body(events: list[Event]) -> None:
-    caller = CALLER.decode({"model": "m", "messages": [{"role": "user", "content": "x"}]})
+    caller = CODEC.decode({"model": "m", "messages": [{"role": "user", "content": "x"}]})
     encoder = make_encoder(caller)
     encoder.start()
     encoder.encode(events)

@@ -14,7 +14,7 @@ from tests.testing.protocol import check_event_shapes, check_shape, check_stream
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.protocols.caller_request import CallerRequest, CallerTool
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.protocols.openresponses.caller import CALLER
+from tollbridge.protocols.openresponses.caller import CODEC
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.types.errors import RateLimited, RequestError
 from tollbridge.types.events import (
@@ -101,7 +101,7 @@ def test_a_request_survives_encoding_and_decoding(
         max_output_tokens=limit,
         output_format=OutputFormat("weather", {"type": "object"}, "The weather.", strict=True),
     )
-    caller = CALLER.decode(json.loads(json.dumps(encode_request(request))))
+    caller = CODEC.decode(json.loads(json.dumps(encode_request(request))))
     assert caller.stream
     assert caller.omissions == ()
     assert caller.request == request
@@ -109,7 +109,7 @@ def test_a_request_survives_encoding_and_decoding(
 
 def test_a_plain_string_is_a_user_message_after_the_instructions() -> None:
     body = {"model": "demo", "instructions": "Be brief.", "input": "Hello"}
-    caller = CALLER.decode(body)
+    caller = CODEC.decode(body)
     assert caller.request.messages == (Message(Role.SYSTEM, "Be brief."), user("Hello"))
     assert not caller.stream
 
@@ -141,7 +141,7 @@ CODEX_TOOLS = [
 
 
 def test_tools_of_other_types_are_converted_or_left_out() -> None:
-    caller = CALLER.decode({"model": "demo", "input": "Hi", "tools": CODEX_TOOLS})
+    caller = CODEC.decode({"model": "demo", "input": "Hi", "tools": CODEX_TOOLS})
     names = [tool.name for tool in caller.request.tools]
     assert names == ["mcp__files__read", "apply_patch"]
     assert "start: hunk+" in caller.request.tools[1].description
@@ -155,7 +155,7 @@ def test_tools_of_other_types_are_converted_or_left_out() -> None:
 
 
 def test_calls_of_converted_tools_return_in_the_form_of_the_caller() -> None:
-    caller = CALLER.decode({"model": "demo", "input": "Hi", "tools": CODEX_TOOLS})
+    caller = CODEC.decode({"model": "demo", "input": "Hi", "tools": CODEX_TOOLS})
     events: list[Event] = [
         ToolCall("call_1", "mcp__files__read", {"path": "a.txt"}),
         ToolCall("call_2", "apply_patch", {"input": "*** Begin Patch"}),
@@ -175,7 +175,7 @@ def test_calls_of_converted_tools_return_in_the_form_of_the_caller() -> None:
         {"type": "custom_tool_call_output", "call_id": "call_2", "output": "Done"},
     ]
     body = {"model": "demo", "input": [{"role": "user", "content": "Hi"}, *output, *results]}
-    assert CALLER.decode(body).request.messages[1:] == (
+    assert CODEC.decode(body).request.messages[1:] == (
         assistant(
             ToolCallPart("call_1", "mcp__files__read", {"path": "a.txt"}),
             ToolCallPart("call_2", "apply_patch", {"input": "*** Begin Patch"}),
@@ -190,7 +190,7 @@ def test_unknown_items_and_contents_are_left_out_with_a_note() -> None:
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
         {"role": "user", "content": [{"type": "input_image", "image_url": "https://example.org/a.png"}]},
     ]
-    caller = CALLER.decode({"model": "demo", "input": items})
+    caller = CODEC.decode({"model": "demo", "input": items})
     assert caller.request.messages[0] == user("Hi")
     assert len(caller.omissions) == 3
 
@@ -215,7 +215,7 @@ def test_unknown_items_and_contents_are_left_out_with_a_note() -> None:
 )
 def test_an_invalid_field_is_named(body: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestError) as caught:
-        CALLER.decode(body)
+        CODEC.decode(body)
     assert field in caught.value.message
     assert caught.value.message.startswith(f"{caught.value.param} ")
 
@@ -227,7 +227,7 @@ def encode_answer(
     events: Iterable[Event], caller: CallerRequest | None = None, error: RateLimited | None = None
 ) -> list[dict[str, Any]]:
     body = {"model": "demo", "input": "Hi"}
-    encoder = CALLER.encoder(caller or CALLER.decode(body))
+    encoder = CODEC.encoder(caller or CODEC.decode(body))
     return [*encoder.start(), *encoder.encode(events), *encoder.finish(error)]
 
 
@@ -277,7 +277,7 @@ def test_reasoning_returns_with_its_signature_and_its_origin() -> None:
     marked = ReasoningPacker(ORIGIN).take(ANSWER)
     output = encode_answer(marked)[-1]["response"]["output"]
     body = {"model": "demo", "input": [{"role": "user", "content": "Hi"}, *output]}
-    [question, answer] = CALLER.decode(json.loads(json.dumps(body))).request.messages
+    [question, answer] = CODEC.decode(json.loads(json.dumps(body))).request.messages
     assert question == user("Hi")
     thinking = answer.parts[0]
     assert isinstance(thinking, ThinkingPart)

@@ -22,12 +22,12 @@ from aiohttp import web
 from tollbridge.compat.repairs import find_repair
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
-from tollbridge.front_end import FrontEnd
+from tollbridge.front_end_engine import FrontEndEngine
 from tollbridge.frontends.http.callers import find_conversation
 from tollbridge.frontends.http.limits import LIMITS
 from tollbridge.protocols import feature_headers
 from tollbridge.protocols.answer import AnswerEncoder
-from tollbridge.protocols.caller import Caller, encode_json
+from tollbridge.protocols.caller import CallerCodec, encode_json
 from tollbridge.types.errors import BridgeError, BudgetExceeded, NotFound, RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.media import fingerprint
@@ -83,7 +83,7 @@ class _Call(msgspec.Struct, dict=True):
     """A request of a caller, and what is needed to answer it. Its body is decoded once, on first use."""
 
     request: web.Request
-    protocol: Caller
+    codec: CallerCodec
     body: bytes
     account: Account
     new_response: NewResponse
@@ -94,7 +94,7 @@ class _Call(msgspec.Struct, dict=True):
 
     @cached_property
     def chat(self) -> ChatRequest:
-        return self.protocol.decode(self.fields, self.request.headers).request
+        return self.codec.decode(self.fields, self.request.headers).request
 
 
 class AnswerService:
@@ -102,7 +102,7 @@ class AnswerService:
 
     def __init__(self, engine: Engine, find_account: Callable[[], Awaitable[Account]]) -> None:
         self._engine = engine
-        self._front_end = FrontEnd(engine)
+        self._front_end = FrontEndEngine(engine)
         self._load_account = find_account
         self._account: Account | None = None
         self._plain_models: dict[tuple[str, str], bool] = {}
@@ -122,7 +122,7 @@ class AnswerService:
     async def answer(
         self,
         request: web.Request,
-        protocol: Caller,
+        codec: CallerCodec,
         body: bytes | None = None,
         new_response: NewResponse = StreamedResponse,
     ) -> web.StreamResponse:
@@ -138,8 +138,8 @@ class AnswerService:
         if (name := self._engine.settings.aliases.get(model)) is not None:
             model, body = name, _replace_model(body, name)
         account = await self._find_account()
-        call = _Call(request, protocol, body, account, new_response)
-        if not self._may_forward(model, account, protocol):
+        call = _Call(request, codec, body, account, new_response)
+        if not self._may_forward(model, account, codec):
             return await self._translate(call)
         conversation = find_conversation(msgspec.structs.asdict(head), request.headers)
         try:
@@ -156,7 +156,7 @@ class AnswerService:
         except BridgeError:
             return response  # the repaired request was refused as well
 
-    async def compact(self, request: web.Request, protocol: Caller) -> web.StreamResponse:
+    async def compact(self, request: web.Request, codec: CallerCodec) -> web.StreamResponse:
         """Forward a request to compact a conversation, which only gateways of the same protocol can do.
 
         Raises:
@@ -164,26 +164,26 @@ class AnswerService:
         """
         body = await request.read()
         model, account = _read_head(body).model, await self._find_account()
-        if account.backend != protocol.name or protocol.compact_path is None:
+        if account.backend != codec.name or codec.compact_path is None:
             message = "The gateway's protocol has no compaction of conversations."
             raise NotFound(message, status=404, code="not_found")
-        async with self._front_end.forward(model, protocol.compact_path, body, account) as forwarded:
+        async with self._front_end.forward(model, codec.compact_path, body, account) as forwarded:
             headers = _passed_headers(forwarded.headers)
             data = b"".join([chunk async for chunk in forwarded.chunks()])
             return web.Response(status=forwarded.status, headers=headers, body=data)
 
-    async def count(self, request: web.Request, protocol: Caller) -> web.StreamResponse:
+    async def count(self, request: web.Request, codec: CallerCodec) -> web.StreamResponse:
         """Answer with the input tokens of a request: exact if the gateway counts, or else estimated."""
         body = _read_object(await request.read())
         account = await self._find_account()
         if (name := self._engine.settings.aliases.get(str(body.get("model")))) is not None:
             body = {**body, "model": name}
-        chat = protocol.decode(body, request.headers).request
-        may_pass = self._may_forward(chat.model, account, protocol)
+        chat = codec.decode(body, request.headers).request
+        may_pass = self._may_forward(chat.model, account, codec)
         tokens = await self._front_end.count_request(chat, account, body=body if may_pass else None)
-        return _json_response(protocol.encode_count(tokens))
+        return _json_response(codec.encode_count(tokens))
 
-    async def models(self, protocol: Caller, name: str | None = None) -> web.StreamResponse:
+    async def models(self, codec: CallerCodec, name: str | None = None) -> web.StreamResponse:
         """Answer with the model list, or with the entry of one model.
 
         Raises:
@@ -191,15 +191,15 @@ class AnswerService:
         """
         models = await self._engine.models(await self._find_account())
         if name is None:
-            return _json_response(protocol.encode_models(models))
+            return _json_response(codec.encode_models(models))
         name = self._engine.settings.aliases.get(name, name)
         model = next((model for model in models if model.id == name), None)
         if model is None:
             raise NotFound(f"The gateway has no model {name[:80]!r}.", status=404, code="model_not_found")
-        return _json_response(protocol.encode_model(model))
+        return _json_response(codec.encode_model(model))
 
-    def _may_forward(self, model: str, account: Account, protocol: Caller) -> bool:
-        if account.backend != protocol.name:
+    def _may_forward(self, model: str, account: Account, codec: CallerCodec) -> bool:
+        if account.backend != codec.name:
             return False
         key = account.base_url, model
         if key not in self._plain_models:
@@ -215,7 +215,7 @@ class AnswerService:
         headers = {name: request.headers[name] for name in names if name in request.headers}
         async with self._front_end.forward(
             model,
-            call.protocol.path,
+            call.codec.path,
             call.body,
             call.account,
             decode=lambda: call.chat,
@@ -244,22 +244,22 @@ class AnswerService:
 
     async def _translate(self, call: _Call) -> web.StreamResponse:
         body, headers = call.fields, call.request.headers
-        protocol, account = call.protocol, call.account
+        codec, account = call.codec, call.account
         origin = Origin.of(str(body.get("model")), account.base_url)
-        native = origin if account.backend == protocol.name else None
-        caller = protocol.decode(body, headers, native)
-        if all(message.role is Role.SYSTEM for message in caller.request.messages):
+        native = origin if account.backend == codec.name else None
+        decoded = codec.decode(body, headers, native)
+        if all(message.role is Role.SYSTEM for message in decoded.request.messages):
             raise RequestError("The request contains no message. Send at least one.")
-        self._report(caller.omissions)
+        self._report(decoded.omissions)
         chat = msgspec.structs.replace(
-            caller.request,
-            messages=self._memory.restore(caller.request.messages),
+            decoded.request,
+            messages=self._memory.restore(decoded.request.messages),
             conversation=find_conversation(body, headers),
         )
-        encoder = protocol.encoder(caller)
+        encoder = codec.encoder(decoded)
         initiator = _program_name(headers)
         async with self._engine.turn(chat, account, source=body, initiator=initiator) as turn:
-            if caller.stream:
+            if decoded.stream:
                 response = await _send_stream(call, turn.batches(), encoder)
             else:
                 encoder.start()
@@ -294,26 +294,26 @@ async def _send_stream(
     call: _Call, batches: AsyncGenerator[list[Event]], encoder: AnswerEncoder
 ) -> web.StreamResponse:
     """Send a streamed answer. The status is sent with the first event: an earlier error has its own."""
-    protocol = call.protocol
+    codec = call.codec
     first: list[Event] = await anext(batches, [])
     response = call.new_response(headers={"content-type": EVENT_STREAM, "cache-control": "no-cache"})
     await response.prepare(call.request)
-    await response.write(protocol.write([*encoder.start(), *encoder.encode(first)]))
+    await response.write(codec.write([*encoder.start(), *encoder.encode(first)]))
     failure: BridgeError | None = None
     try:
         async for batch in batches:
             if wire_events := encoder.encode(batch):
-                await response.write(protocol.write(wire_events))
+                await response.write(codec.write(wire_events))
     except BridgeError as error:
         failure = error
-    await response.write(protocol.write_end(encoder.finish(failure)))
+    await response.write(codec.write_end(encoder.finish(failure)))
     await response.write_eof()
     return response
 
 
-def error_response(protocol: Caller, error: BridgeError, status: int | None = None) -> web.Response:
+def error_response(codec: CallerCodec, error: BridgeError, status: int | None = None) -> web.Response:
     """Return an error in the form of the caller's protocol."""
-    status = status or protocol.error_status(error)
+    status = status or codec.error_status(error)
     headers = {}
     if error.retry_after is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after))
@@ -322,7 +322,7 @@ def error_response(protocol: Caller, error: BridgeError, status: int | None = No
         headers["request-id"] = headers["x-request-id"] = error.request_id
     if isinstance(error, BudgetExceeded):
         headers["x-should-retry"] = "false"  # the SDKs of OpenAI and Anthropic read it
-    body = encode_json(protocol.encode_error(error, status))
+    body = encode_json(codec.encode_error(error, status))
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
 

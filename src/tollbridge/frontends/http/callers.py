@@ -9,23 +9,25 @@ from typing import Any
 import msgspec
 
 from tollbridge.protocols import all_protocols, find_by_headers
-from tollbridge.protocols.caller import Caller
+from tollbridge.protocols.caller import CallerCodec
 
 
 @cache
-def list_callers() -> tuple[Caller, ...]:
+def list_codecs() -> tuple[CallerCodec, ...]:
     """Return the protocols that the server answers, in the order of the table."""
-    return tuple(protocol.caller.load() for protocol in all_protocols() if protocol.caller is not None)
+    codecs = (protocol.caller_codec for protocol in all_protocols())
+    return tuple(codec.load() for codec in codecs if codec is not None)
 
 
-def find_caller(path: str, headers: Mapping[str, str]) -> Caller:
+def find_codec(path: str, headers: Mapping[str, str]) -> CallerCodec:
     """Return the protocol of a request, for errors and model lists: by its path, or else by its headers."""
     path = path.removeprefix("/v1")
-    by_path = next((caller for caller in list_callers() if path.startswith(caller.path)), None)
+    by_path = next((codec for codec in list_codecs() if path.startswith(codec.path)), None)
     if by_path is not None:
         return by_path
     protocol = find_by_headers(headers)
-    return list_callers()[0] if protocol is None or protocol.caller is None else protocol.caller.load()
+    codec = None if protocol is None else protocol.caller_codec
+    return list_codecs()[0] if codec is None else codec.load()
 
 
 # Where agents say which conversation a request belongs to: Codex, Claude Code, OpenCode and others.

@@ -14,7 +14,7 @@ from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.access import ServerOptions, check_access, check_token
 from tollbridge.frontends.http.answers import AnswerService, error_response
-from tollbridge.frontends.http.callers import find_caller, list_callers
+from tollbridge.frontends.http.callers import find_codec, list_codecs
 from tollbridge.frontends.http.limits import LIMITS
 from tollbridge.frontends.http.websocket import serve_socket
 from tollbridge.frontends.usage_page import MAX_DAYS, encode_report, read_page
@@ -65,20 +65,20 @@ def create_app(
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        protocol = find_caller(request.path, request.headers)
+        codec = find_codec(request.path, request.headers)
         denied = check_access(request, options)
         if denied is not None:
             log.warning("Refused %s %s: %s", request.method, request.path, denied.message)
-            return error_response(protocol, denied)
+            return error_response(codec, denied)
         try:
             return await handler(request)
         except BridgeError as error:
-            return error_response(protocol, error)
+            return error_response(codec, error)
         except web.HTTPException as error:
             message = f"{request.method} {request.path}: {error.reason}."
             # Protocols name the type of an error in its body.
             kind = NotFound if error.status == 404 else RequestError
-            return error_response(protocol, kind(message, status=error.status), error.status)
+            return error_response(codec, kind(message, status=error.status), error.status)
 
     async def health(_: web.Request) -> web.StreamResponse:
         return web.json_response({"status": "ok"})
@@ -92,8 +92,8 @@ def create_app(
         return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
 
     async def models(request: web.Request) -> web.StreamResponse:
-        caller = find_caller(request.path, request.headers)
-        return await service.models(caller, request.match_info.get("name"))
+        codec = find_codec(request.path, request.headers)
+        return await service.models(codec, request.match_info.get("name"))
 
     app = web.Application(middlewares=[middleware], client_max_size=LIMITS.body_bytes)
     app.router.add_get("/health", health)
@@ -104,16 +104,14 @@ def create_app(
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
         app.router.add_get(f"{prefix}/models/{{name:.+}}", models)
-        for caller in list_callers():
-            app.router.add_post(prefix + caller.path, partial(service.answer, protocol=caller))
-            if caller.count_path is not None:
-                app.router.add_post(prefix + caller.count_path, partial(service.count, protocol=caller))
-            if caller.compact_path is not None:
-                app.router.add_post(prefix + caller.compact_path, partial(service.compact, protocol=caller))
-            if caller.has_socket:
-                app.router.add_get(
-                    prefix + caller.path, partial(serve_socket, caller=caller, service=service)
-                )
+        for codec in list_codecs():
+            app.router.add_post(prefix + codec.path, partial(service.answer, codec=codec))
+            if codec.count_path is not None:
+                app.router.add_post(prefix + codec.count_path, partial(service.count, codec=codec))
+            if codec.compact_path is not None:
+                app.router.add_post(prefix + codec.compact_path, partial(service.compact, codec=codec))
+            if codec.has_socket:
+                app.router.add_get(prefix + codec.path, partial(serve_socket, codec=codec, service=service))
     return app
 
 

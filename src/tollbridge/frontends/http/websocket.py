@@ -22,7 +22,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from tollbridge.frontends.http.answers import EVENT_STREAM, AnswerService, error_response
 from tollbridge.frontends.http.limits import LIMITS
-from tollbridge.protocols.caller import Caller, encode_json
+from tollbridge.protocols.caller import CallerCodec, encode_json
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.types.errors import BridgeError, RequestError, ServerFailed
 from tollbridge.types.text import read_json
@@ -35,7 +35,9 @@ _OWN_FIELDS = frozenset({"type", "stream", "stream_options", "background"})
 Item = Mapping[str, Any]
 
 
-async def serve_socket(request: web.Request, caller: Caller, service: AnswerService) -> web.StreamResponse:
+async def serve_socket(
+    request: web.Request, codec: CallerCodec, service: AnswerService
+) -> web.StreamResponse:
     """Answer all requests of one WebSocket, one after the other."""
     socket = web.WebSocketResponse(
         max_msg_size=LIMITS.body_bytes, heartbeat=LIMITS.socket_heartbeat, compress=False
@@ -44,17 +46,17 @@ async def serve_socket(request: web.Request, caller: Caller, service: AnswerServ
         message = f"{request.method} {request.path} needs a WebSocket. Send POST, or open a WebSocket."
         raise RequestError(message, status=400)
     await socket.prepare(request)
-    await _Connection(request, socket, caller, service).run()
+    await _Connection(request, socket, codec, service).run()
     return socket
 
 
 class _Connection:
     def __init__(
-        self, request: web.Request, socket: web.WebSocketResponse, caller: Caller, service: AnswerService
+        self, request: web.Request, socket: web.WebSocketResponse, codec: CallerCodec, service: AnswerService
     ) -> None:
         self._request = request
         self._socket = socket
-        self._caller = caller
+        self._codec = codec
         self._service = service
         self._messages: asyncio.Queue[str | None] = asyncio.Queue(LIMITS.socket_messages)
         self._conversations: OrderedDict[str, list[Item]] = OrderedDict()
@@ -86,12 +88,10 @@ class _Connection:
             body = _read_message(text)
             previous_id = body.get("previous_response_id")
             items = self._continue(body)
-            new_response = functools.partial(_SocketResponse, self._socket, self._caller, previous_id)
-            response = await self._service.answer(
-                self._request, self._caller, encode_json(body), new_response
-            )
+            new_response = functools.partial(_SocketResponse, self._socket, self._codec, previous_id)
+            response = await self._service.answer(self._request, self._codec, encode_json(body), new_response)
         except BridgeError as error:
-            await self._fail(error_response(self._caller, error), previous_id)
+            await self._fail(error_response(self._codec, error), previous_id)
             return
         if isinstance(response, _SocketResponse):
             if (failure := response.error_response()) is not None:
@@ -183,12 +183,12 @@ class _SocketResponse(web.StreamResponse):
     """
 
     def __init__(
-        self, socket: web.WebSocketResponse, caller: Caller, previous_id: str | None, **options: Any
+        self, socket: web.WebSocketResponse, codec: CallerCodec, previous_id: str | None, **options: Any
     ) -> None:
         super().__init__(**options)
         self.final: Mapping[str, Any] | None = None
         self._socket = socket
-        self._caller = caller
+        self._codec = codec
         self._previous_id = previous_id
         self._is_stream = self.status < 400 and self.headers.get("content-type", "").startswith(EVENT_STREAM)
         self._frames = SseDecoder()
@@ -213,13 +213,13 @@ class _SocketResponse(web.StreamResponse):
         if self._is_stream:
             return None
         if self.status < 400:
-            return error_response(self._caller, ServerFailed("The gateway did not send a stream."))
+            return error_response(self._codec, ServerFailed("The gateway did not send a stream."))
         body = b"".join(self._rest)
         with contextlib.suppress(ValueError):
             if isinstance(read_json(body), dict):
                 return web.Response(status=self.status, body=body)
         error = ServerFailed("The gateway sent an error without a description.", status=self.status)
-        return error_response(self._caller, error)
+        return error_response(self._codec, error)
 
     async def _send(self, event: bytes) -> None:
         try:

@@ -12,7 +12,7 @@ import msgspec
 
 from tollbridge.answer import Answer
 from tollbridge.engine import Engine
-from tollbridge.front_end import FrontEnd
+from tollbridge.front_end_engine import FrontEndEngine
 from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.editor_settings import convert_account
 from tollbridge.frontends.stdio.output import Output
@@ -39,7 +39,7 @@ class ChatHandler:
     ) -> None:
         self.settings = settings
         self._engine = engine
-        self._front_end = FrontEnd(engine)
+        self._front_end = FrontEndEngine(engine)
         self._output = output
         self._status_bar = status_bar
 

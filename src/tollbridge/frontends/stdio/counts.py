@@ -47,9 +47,8 @@ class TokenCounts:
             if self._estimator is None:
                 from tollbridge.estimator import HybridTokenEstimator
                 from tollbridge.storage.store import open_store
-                from tollbridge.transport.files import database_file
 
-                self.store = open_store(f"sqlite:///{database_file()}")
+                self.store = open_store()
                 self._estimator = HybridTokenEstimator(self.store.tokens)
             return self._estimator
 

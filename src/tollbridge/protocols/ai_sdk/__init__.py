@@ -51,13 +51,13 @@ def _describe_gateway(spec: Spec) -> Protocol:
         is_versioned=False,
         path="/language-model",
         encode=partial(Lazy("tollbridge.protocols.ai_sdk.requests:encode_body"), spec=spec),
-        streams={
+        decoders={
             FULL: Lazy("tollbridge.protocols.ai_sdk.stream:FullDecoder"),
             UI: Lazy("tollbridge.protocols.ai_sdk.stream:UiDecoder"),
             DATA: Lazy("tollbridge.protocols.ai_sdk.stream:DataDecoder"),
             MODEL: Lazy("tollbridge.protocols.ai_sdk.stream:ModelDecoder"),
         },
-        stream=MODEL,
+        response_form=MODEL,
         describe_key=Lazy("tollbridge.protocols.ai_sdk.requests:describe_key"),
         models=ModelList("/config", Lazy("tollbridge.protocols.model_list:read_only_page")),
         accounting_path="/../../v1",  # next to the path of the protocol; the dots are resolved before sending
@@ -84,8 +84,8 @@ UI_STREAM = Protocol(
     is_versioned=False,
     path="",
     encode=Lazy("tollbridge.protocols.ai_sdk.requests:encode_chat_body"),
-    streams={},
-    stream="auto",  # older endpoints respond with a data stream
+    decoders={},
+    response_form="auto",  # older endpoints respond with a data stream
     streams_only=True,
     reports_model=False,
     random_fields=("id",),

@@ -23,7 +23,7 @@ def _complete_url(base_url: str) -> str:
 
 
 def _recognize(chunk: Json, _is_event: bool, _name: bytes) -> str | None:
-    return ANTHROPIC_MESSAGES.stream if chunk["type"] == "message_start" else None
+    return ANTHROPIC_MESSAGES.response_form if chunk["type"] == "message_start" else None
 
 
 ANTHROPIC_MESSAGES = Protocol(
@@ -33,8 +33,8 @@ ANTHROPIC_MESSAGES = Protocol(
     complete_url=_complete_url,
     path="/messages",
     encode=Lazy("tollbridge.protocols.anthropic_messages.requests:encode_body"),
-    streams={"anthropic-messages": Lazy("tollbridge.protocols.anthropic_messages.stream:StreamDecoder")},
-    stream="anthropic-messages",
+    decoders={"anthropic-messages": Lazy("tollbridge.protocols.anthropic_messages.stream:StreamDecoder")},
+    response_form="anthropic-messages",
     auth={"x-api-key": KeyHeader("x-api-key"), "bearer": BEARER},
     headers={"anthropic-version": "2023-06-01"},
     feature_headers=("anthropic-beta", "anthropic-version"),
@@ -52,5 +52,5 @@ ANTHROPIC_MESSAGES = Protocol(
     diagnose_cache=Lazy("tollbridge.protocols.anthropic_messages.requests:diagnose_cache"),
     recognize=_recognize,
     advice={"protocol": "Check that --base-url supports the Anthropic Messages API, or remove --backend."},
-    caller=Lazy("tollbridge.protocols.anthropic_messages.caller:CALLER"),
+    caller_codec=Lazy("tollbridge.protocols.anthropic_messages.caller:CODEC"),
 )

@@ -15,7 +15,7 @@ from tollbridge.policy.thinking import effort_for
 from tollbridge.protocols.anthropic_messages.answer import MessageEncoder, encode_error, find_status
 from tollbridge.protocols.anthropic_messages.requests import NATIVE_MIME, PDF, TOOL_CHOICES
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, unpack_proof
-from tollbridge.protocols.caller import Caller
+from tollbridge.protocols.caller import CallerCodec
 from tollbridge.protocols.caller_request import CallerRequest, Json, RequestDecoder, name_type
 from tollbridge.protocols.encoding import omit_none
 from tollbridge.types.errors import BridgeError, RequestError
@@ -246,7 +246,7 @@ class MessageDecoder(RequestDecoder):
         return effort, OutputFormat("answer", schema.raw) if schema else None
 
 
-class MessagesCaller(Caller):
+class MessagesCodec(CallerCodec):
     """Anthropic's Messages API: `/v1/messages`."""
 
     name = "anthropic-messages"
@@ -276,4 +276,4 @@ class MessagesCaller(Caller):
         }
 
 
-CALLER = MessagesCaller()
+CODEC = MessagesCodec()

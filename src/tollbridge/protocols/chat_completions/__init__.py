@@ -18,8 +18,8 @@ CHAT_COMPLETIONS = Protocol(
     base_url=VERCEL_URL,
     path="/chat/completions",
     encode=Lazy("tollbridge.protocols.chat_completions.requests:encode_body"),
-    streams={"chat-completions": Lazy("tollbridge.protocols.chat_completions.stream:StreamDecoder")},
-    stream="chat-completions",
+    decoders={"chat-completions": Lazy("tollbridge.protocols.chat_completions.stream:StreamDecoder")},
+    response_form="chat-completions",
     models=ModelList("/models", Lazy("tollbridge.protocols.model_list:read_only_page")),
     endpoints_path="/models/{}/endpoints",
     feature_headers=("openai-beta",),
@@ -28,5 +28,5 @@ CHAT_COMPLETIONS = Protocol(
         "protocol": "Check that --base-url supports Chat Completions (POST /chat/completions), or remove "
         "--backend.",
     },
-    caller=Lazy("tollbridge.protocols.chat_completions.caller:CALLER"),
+    caller_codec=Lazy("tollbridge.protocols.chat_completions.caller:CODEC"),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tollbridge.protocols.caller import Caller
+from tollbridge.protocols.caller import CallerCodec
 from tollbridge.protocols.caller_request import (
     CUSTOM_ARGUMENT,
     ROLES,
@@ -327,7 +327,7 @@ def _decode_block(detail: Object) -> ThinkingPart | None:
     )
 
 
-class ChatCompletionsCaller(Caller):
+class ChatCompletionsCodec(CallerCodec):
     """Chat Completions: `/v1/chat/completions`."""
 
     name = "chat-completions"
@@ -340,4 +340,4 @@ class ChatCompletionsCaller(Caller):
         return encode_error(error, status)
 
 
-CALLER = ChatCompletionsCaller()
+CODEC = ChatCompletionsCodec()

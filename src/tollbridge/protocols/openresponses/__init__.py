@@ -18,8 +18,8 @@ from tollbridge.types.urls import VERCEL_URL
 def _recognize(chunk: Json, is_event: bool, name: bytes) -> str | None:
     kind = chunk["type"]
     if kind == "error" and is_event and "errorText" not in chunk and (name or "sequence_number" in chunk):
-        return OPENRESPONSES.stream  # the AI SDK has a chunk of the same type
-    return OPENRESPONSES.stream if kind.startswith("response.") else None
+        return OPENRESPONSES.response_form  # the AI SDK has a chunk of the same type
+    return OPENRESPONSES.response_form if kind.startswith("response.") else None
 
 
 OPENRESPONSES = Protocol(
@@ -28,8 +28,8 @@ OPENRESPONSES = Protocol(
     base_url=VERCEL_URL,
     path="/responses",
     encode=Lazy("tollbridge.protocols.openresponses.requests:encode_body"),
-    streams={"openresponses": Lazy("tollbridge.protocols.openresponses.stream:StreamDecoder")},
-    stream="openresponses",
+    decoders={"openresponses": Lazy("tollbridge.protocols.openresponses.stream:StreamDecoder")},
+    response_form="openresponses",
     models=ModelList("/models", Lazy("tollbridge.protocols.model_list:read_only_page")),
     endpoints_path="/models/{}/endpoints",
     counter=TokenCounter(
@@ -43,5 +43,5 @@ OPENRESPONSES = Protocol(
     recognize=_recognize,
     any_endpoint=Lazy("tollbridge.protocols.openresponses.stream:AnyEndpointDecoder"),
     advice={"protocol": "Check that --base-url is an OpenResponses server; the URL usually ends in /v1."},
-    caller=Lazy("tollbridge.protocols.openresponses.caller:CALLER"),
+    caller_codec=Lazy("tollbridge.protocols.openresponses.caller:CODEC"),
 )

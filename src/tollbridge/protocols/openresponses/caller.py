@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from tollbridge.protocols.caller import Caller, encode_openai_error
+from tollbridge.protocols.caller import CallerCodec, encode_openai_error
 from tollbridge.protocols.caller_request import (
     CUSTOM_ARGUMENT,
     ROLES,
@@ -214,7 +214,7 @@ def _join_messages(messages: Iterable[Message]) -> list[Message]:
     ]
 
 
-class ResponsesCaller(Caller):
+class ResponsesCodec(CallerCodec):
     """OpenResponses: `/v1/responses`."""
 
     name = "openresponses"
@@ -232,4 +232,4 @@ class ResponsesCaller(Caller):
         return {"object": "response.input_tokens", "input_tokens": tokens}
 
 
-CALLER = ResponsesCaller()
+CODEC = ResponsesCodec()

@@ -24,7 +24,7 @@ from tollbridge.types.models import Model
 COUNT_TIMEOUT = 5.0
 
 
-class FrontEnd:
+class FrontEndEngine:
     """Uses an engine on behalf of callers. It belongs to the engine: the two share everything."""
 
     def __init__(self, engine: Engine) -> None:
