@@ -26,8 +26,8 @@ import tollbridge
 from bench.targets import at_most, exit_if_missed
 
 SOURCE = str(Path(tollbridge.__file__).parent) + os.sep
-# Of one turn, at most.
-SWITCHES, THREADS = 600, 5
+# Of one turn, at most: about 600 switches, and more if the answer arrives in more reads.
+SWITCHES, THREADS = 640, 5
 MODEL = "tollbridge/demo"
 PROMPT = {"role": 1, "content": [{"type": "text", "value": "Hello"}]}
 # Seconds after an answer in which the usage is written and the estimator learns.

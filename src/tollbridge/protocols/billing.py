@@ -44,15 +44,17 @@ def read_billing(
         provider: The name of the provider, as OpenRouter sends it.
         response_id: The id of the response. It is used if it has the form of a generation id.
     """
+    is_generation = isinstance(response_id, str) and response_id.startswith(_GENERATION_PREFIXES)
+    if not (metadata or usage or provider or is_generation):
+        return None
     gateway = _mapping(_mapping(metadata).get("gateway"))
     routing = _mapping(gateway.get("routing"))
-    is_generation = isinstance(response_id, str) and response_id.startswith(_GENERATION_PREFIXES)
     billing = Billing(
         provider=_text(provider) or _text(routing.get("finalProvider")),
         generation_id=_text(gateway.get("generationId")) or (_text(response_id) if is_generation else None),
     )
-    reported = _read_usage_cost(_mapping(usage)) | _read_gateway_cost(gateway)
-    return (billing | reported) if billing | reported != Billing() else None
+    billing |= _read_usage_cost(_mapping(usage)) | _read_gateway_cost(gateway)
+    return billing if billing != Billing() else None
 
 
 def _read_gateway_cost(gateway: Mapping[str, Any]) -> Billing:

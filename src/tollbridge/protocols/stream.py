@@ -111,11 +111,10 @@ class DecoderState(ABC):
         """Apply a wire event of any type; `name` is that of its frame. What cannot be decoded is skipped."""
         if self.is_finished:
             return []
-        fields = Fields(event)
         try:
-            return self._apply(fields, name)
+            return self._apply(event, name)
         except Exception as error:  # noqa: BLE001 - see `EventGuard`
-            return self._skip(fields, error)
+            return self._skip(Fields(event), error)
 
     def _skip(self, event: Fields, error: Exception) -> list[Event]:
         """Skip a wire event that could not be decoded."""
@@ -123,7 +122,7 @@ class DecoderState(ABC):
         return []
 
     @abstractmethod
-    def _apply(self, event: Fields, name: bytes, /) -> list[Event]: ...
+    def _apply(self, event: object, name: bytes, /) -> list[Event]: ...
 
     @abstractmethod
     def apply_body(self, body: Fields) -> list[Event]:

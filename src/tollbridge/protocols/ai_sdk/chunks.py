@@ -183,9 +183,10 @@ class ChunkState(StreamState):
         is_error = any(body.raw.get(name) is not None for name in _ERROR_FIELDS)
         return self.interrupt(parse_error(body.raw) if is_error else self._not_recognized())
 
-    def _apply(self, event: Fields, _name: bytes) -> list[Event]:
+    def _apply(self, event: object, _name: bytes) -> list[Event]:
         """Apply a chunk. One of an unknown type is counted and passed to `on_unknown`."""
-        chunk, kind = event.raw, event.text("type")
+        fields = Fields(event)
+        chunk, kind = fields.raw, fields.text("type")
         if kind is None and "error" in chunk:
             kind = "error"  # the body of an error response
         handler = _HANDLERS.get(kind or "")

@@ -82,7 +82,8 @@ class MessageState(DecoderState):
         event = TextDelta(text) if kind == "text" else ReasoningDelta(text)
         return [event] if self._held_call is None else [*self._release(), event]
 
-    def _apply(self, event: Fields, name: bytes) -> list[Event]:
+    def _apply(self, value: object, name: bytes) -> list[Event]:
+        event = Fields(value)
         type_ = event.text("type") or name.decode("utf-8", "replace")
         kind = EVENTS.get(type_)
         self.has_known_events = self.has_known_events or kind is not None

@@ -133,7 +133,8 @@ class CompletionState(DecoderState):
         self._has_content = True
         self._calls.add_arguments(index, text)
 
-    def _apply(self, chunk: Fields, _name: bytes) -> list[Event]:
+    def _apply(self, value: object, _name: bytes) -> list[Event]:
+        chunk = Fields(value)
         if chunk.raw.get("error") or ("choices" not in chunk and is_error(chunk)):
             return self.interrupt(error_from(chunk.raw))
         if "choices" not in chunk and "usage" not in chunk and not _is_completion(chunk):

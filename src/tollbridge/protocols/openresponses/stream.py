@@ -85,20 +85,18 @@ class ResponseState(DecoderState):
 
     def _skip(self, event: Fields, error: Exception) -> list[Event]:
         events = super()._skip(event, error)
-        if _classify(event.text("type"), event) not in ("ended", "error"):
+        if _classify(event.text("type"), event.raw) not in ("ended", "error"):
             return events
         return self.interrupt(StreamError("The end of the gateway's answer could not be decoded."))
 
-    def _apply(self, fields: Fields, _name: bytes) -> list[Event]:
-        event = read_object(fields.raw, wire.StreamEvent)
-        kind = _classify(event.type, fields)
+    def _apply(self, raw: object, _name: bytes) -> list[Event]:
+        event = read_object(raw, wire.StreamEvent)
+        kind = _classify(event.type, raw)
         self.has_known_events = self.has_known_events or kind is not None
-        events = self._apply_kind(kind, event, fields)
+        events = self._apply_kind(kind, event, raw)
         return self._calls.delay_calls(events, last=self.is_finished) if events else []
 
-    def _apply_kind(
-        self, kind: wire.EventKind | None, event: wire.StreamEvent, fields: Fields
-    ) -> list[Event]:
+    def _apply_kind(self, kind: wire.EventKind | None, event: wire.StreamEvent, raw: object) -> list[Event]:
         index, item_id = event.output_index, event.item_id or event.id
         text_kind: TextEvent = "summary" if "reasoning_summary" in (event.type or "") else "reasoning"
         match kind:
@@ -131,8 +129,9 @@ class ResponseState(DecoderState):
             case "annotation":
                 return self._media.emit_source(event.annotation or wire.Annotation())
             case "ended":
-                return self._finish(event.response or read_object(fields.raw, wire.Response), event.type)
+                return self._finish(event.response or read_object(raw, wire.Response), event.type)
             case "error":
+                fields = Fields(raw)
                 error = error_from(fields.raw)
                 if wire.has_error_message(fields):
                     return self._fail(error)
@@ -272,7 +271,9 @@ class ResponseState(DecoderState):
                 if item is None:
                     events += self._apply_other_item(copy)
                 elif kinds[position] == "message":
-                    remainder = remainders.get(position, item.emitted.remainder(texts[position]))
+                    remainder = remainders.get(position)
+                    if remainder is None:
+                        remainder = item.emitted.remainder(texts[position])
                     events += self._texts.emit_remainder(item, remainder)
                     events += self._media.emit_sources(copy.content or [])
                 else:
@@ -292,10 +293,10 @@ class ResponseState(DecoderState):
         return [Failed(failure) for failure in (*self._item_errors, error)]
 
 
-def _classify(type_: str | None, event: Fields) -> wire.EventKind | None:
+def _classify(type_: str | None, raw: object) -> wire.EventKind | None:
     """Return the kind of an event, or `None` if it is unknown. An error event can have no `type`."""
     if type_ is None:
-        return "error" if wire.is_error(event) else None
+        return "error" if wire.is_error(Fields(raw)) else None
     return wire.EVENTS.get(type_)
 
 
