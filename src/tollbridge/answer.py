@@ -199,6 +199,9 @@ class Answer:
     def output_tokens(self) -> int | None:
         return None if self.usage is None else self.usage.output_tokens
 
+    def __repr__(self) -> str:
+        return f"Answer(outcome={self.outcome!r}, text={self.text!r}, usage={self.usage!r})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the events, ready for JSON. The bytes of files are base64."""
         error = self.error

@@ -89,8 +89,8 @@ class Engine:
             result = await engine.create("What is a bridge?", model="openai/gpt-5.4")
             print(result.text)
 
-    Requests share clients, catalog, learned data and storage. No key is stored: keys come with the account
-    of each request. Use one engine per event loop.
+    Requests share clients, catalog, learned data and storage. Keys come with the account of
+    each request; none is stored except that of an account passed to `open`. Use one engine per event loop.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class Engine:
         retries: RetryPolicy | None = None,
         short_lived: bool = False,
     ) -> None:
+        """Use `Engine.open`, which describes the arguments, and opens the store and the catalog."""
         self._load = load
         self._retries = retries
         self._loaded: LoadedSettings | Settings | None = None  # set once they could be read
@@ -330,7 +331,7 @@ class Engine:
         async with self._connect(account) as connection:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
-            facts = await self._model_facts(request.model, client, account)
+            facts = await self._wait_for_facts(request.model, client, account)
             await self.compat.refresh(_LESSONS_TIMEOUT)
             learned = self.compat.recall(client.base_url, request.model, request)
             recording = self._start_recording(request, client, account, facts, source, learned)
@@ -630,7 +631,7 @@ class Engine:
         listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
         return collect_facts(listed, model_id, self.settings, self._prices, client.base_url)
 
-    async def _model_facts(self, model_id: str, client: GatewayClient, account: Account) -> ModelFacts:
+    async def _wait_for_facts(self, model_id: str, client: GatewayClient, account: Account) -> ModelFacts:
         """Return the facts about a model. Wait for its prices if there are budgets, which need them."""
         facts = self._find_facts(model_id, client, account)
         if not self.settings.budgets.is_set:

@@ -38,7 +38,7 @@ class ForwardedTurn(Lifecycle[bytes | None]):
         headers: The response headers, in lower case.
 
     Args:
-        client: A client for the caller's protocol.
+        client: The client of the context, which replays of recordings replace by one that cannot forward.
 
     Raises:
         BridgeError: No response was received.
@@ -87,7 +87,11 @@ class ForwardedTurn(Lifecycle[bytes | None]):
         return self._body.request
 
     async def _exchange(self) -> AsyncGenerator[bytes | None]:
-        """Yield `None` when the headers have arrived, then the body, and `None` again at its end."""
+        """Yield `None` when the headers have arrived, then the body, and `None` again at its end.
+
+        The first is what `__aenter__` waits for. After the second, the caller has the whole body, and what
+        follows happens in `__aexit__`.
+        """
         self._usage_observer.start()
         row = asyncio.get_running_loop().call_later(ROW_DELAY, self._usage_observer.write_row)
         try:

@@ -76,7 +76,7 @@ class FrontEndEngine:
             forwarded = ForwardedBody(model, path, body, headers, decode)
             facts = ModelFacts(Model(id=model), is_listed=False, capabilities=None, prices=None)
             if self._engine.settings.budgets.is_set or self._engine.settings.record_folder:
-                facts = await self._engine._model_facts(model, client, account)
+                facts = await self._engine._wait_for_facts(model, client, account)
             if decode is not None and self._engine.settings.record_folder:
                 recording = self._engine._start_recording(forwarded.request, client, account, facts)
                 observers = (*observers, *recording)

@@ -52,16 +52,16 @@ class LearnerObserver(Observer):
         elif answer.outcome == "completed":
             if warning := self._tokens.warning(answer.context, self._window, answer.preflight):
                 answer.warnings.append(warning)
-            row = self._usage.last_row
-            await self._tokens.learn(
-                self._read_request(),
-                answer.context,
-                without_markers(answer.pieces),
-                answer.preflight,
-                row.provider if row else None,
-            )
+            parts = without_markers(answer.pieces)
+            request = self._read_request()
+            await self._tokens.learn(request, answer.context, parts, answer.preflight, self._provider)
         elif answer.error is not None:
             await self._tokens.learn_from_rejection(self._read_request(), answer.error)
+
+    @property
+    def _provider(self) -> str | None:
+        row = self._usage.last_row
+        return None if row is None else row.provider
 
     def _learn(self, answer: Answer, estimator: HybridTokenEstimator) -> None:
         """Learn on the background thread, as a turn does."""
@@ -71,9 +71,7 @@ class LearnerObserver(Observer):
                 estimator.refused(request, answer.error)
             elif answer.context is not None:
                 parts = without_markers(answer.pieces)
-                billing = answer.finished.billing if answer.finished else None
-                provider = billing.provider if billing else None
-                estimator.calibrate_request(request, answer.context, parts, provider=provider)
+                estimator.calibrate_request(request, answer.context, parts, provider=self._provider)
         except RequestError:
             log.debug("A forwarded request could not be decoded; the token estimator does not learn from it.")
         except Exception as defect:  # noqa: BLE001 - nobody waits for the result; see `EventGuard`
