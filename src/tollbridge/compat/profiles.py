@@ -71,11 +71,7 @@ class Profile(msgspec.Struct, frozen=True):
         """
         base, model_fields = shipped or Quirks(), self.models.get(model, {})
         server = {name: getattr(self.quirks, name) for name in self.server_fields}
-        omitted = self.quirks.without
-        if "without" in model_fields:
-            omitted = omitted.union(model_fields["without"])
-        else:
-            omitted = omitted | base.without
+        omitted = self.quirks.without.union(model_fields.get("without", base.without))
         return apply_findings(base, {**server, **model_fields, "without": omitted})
 
 
@@ -149,11 +145,9 @@ def save_profile(
     """
     path = profile_file(base_url, folder)
     profile = Profile.from_findings(model, quirks)
-    earlier_models: Mapping[str, Mapping[str, Any]] = {}
     with contextlib.suppress(UnreadableProfile):
-        earlier = load_profile(base_url, folder)
-        earlier_models = earlier.models if earlier is not None else {}
-    profile = msgspec.structs.replace(profile, models={**earlier_models, **profile.models})
+        earlier = load_profile(base_url, folder) or Profile()
+        profile = msgspec.structs.replace(profile, models={**earlier.models, **profile.models})
     text = _format_profile(base_url, profile, comments)
     make_folder(path.parent)
     replace_file(path, text.encode("utf-8", "replace"))
