@@ -77,9 +77,7 @@ def ask(
 def _read_prompt(words: tuple[str, ...]) -> str:
     """Return the prompt: the text of standard input, if there is one, and the words of the command line."""
     text = " ".join(word for word in words if word != "-")
-    piped = ""
-    if "-" in words or has_piped_input():
-        piped = read_standard_input()
+    piped = read_standard_input() if "-" in words or has_piped_input() else ""
     if not text.strip() and not piped.strip():
         raise click.UsageError("The prompt is empty. Pass a prompt, or pipe a text to standard input.")
     return replace_surrogates("\n\n".join(part for part in (piped.strip("\n"), text) if part.strip()))

@@ -15,7 +15,7 @@ from tollbridge.cli.terminal import wrap_line
 from tollbridge.config.accounts import all_accounts
 from tollbridge.config.file import SettingsFile, read_file
 from tollbridge.config.loading import LoadedSettings, load_settings
-from tollbridge.config.names import join_name
+from tollbridge.config.names import quote_name
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
 from tollbridge.config.validation import validate_settings
 from tollbridge.observers.budget import WARNING_SHARE
@@ -158,7 +158,7 @@ def _find_setting(name: str, account: str | None) -> str:
     """Return the name of the setting of a budget, of one account if it is given."""
     if account is not None and name not in ACCOUNT_NAMES:
         raise click.UsageError(f"An account can have the budgets {' and '.join(ACCOUNT_NAMES)}, not {name}.")
-    return join_name(["budgets", name] if account is None else ["budgets", "accounts", account, name])
+    return f"budgets.{name}" if account is None else f"budgets.accounts.{quote_name(account)}.{name}"
 
 
 def _read_amount(name: str, text: str) -> str:

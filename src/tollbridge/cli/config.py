@@ -85,11 +85,10 @@ def _load(where: ConnectionOptions) -> tuple[LoadedSettings, BridgeError | None]
 def settings_rows(loaded: LoadedSettings) -> list[SettingRow]:
     """Return every setting; those that are not set have their default."""
     values = msgspec.to_builtins(loaded.settings)
-    shown_tables = {name for name in loaded.origins if name.startswith(("accounts.", "models."))}
     rows = [
         SettingRow(name, _redact(name, value), loaded.origin(name))
         for name, value in iter_values(values)
-        if not name.startswith(("accounts.", "models.")) or name in shown_tables
+        if not name.startswith(("accounts.", "models.")) or name in loaded.origins
     ]
     if loaded.settings.context_management:
         edits = [CLEAR_TOOL_USES["type"]]
@@ -255,7 +254,12 @@ def login(account: str | None) -> None:
     hidden prompt, or from standard input if it is piped.
     """
     chosen = _find_account(account)
-    key = clean_key(_read_key(chosen), "The key")
+    # The key is never an argument: the list of processes shows arguments to other users.
+    if sys.stdin.isatty():
+        text = getpass.getpass(f"API key for {chosen.name} (input hidden): ", sys.stderr)
+    else:
+        text = sys.stdin.read(MAX_KEY_LENGTH)
+    key = clean_key(text, "The key")
     if not key:
         raise click.UsageError("No key provided. Type it or pipe it in: tollbridge login < key.txt")
     set_key(chosen, key)
@@ -271,22 +275,14 @@ def logout(account: str | None) -> int:
     has no key for it.
     """
     chosen = _find_account(account)
-    deleted = delete_key(chosen)
     name = f"{chosen.name} ({chosen.base_url})"
-    if deleted:
-        click.echo(f"Removed the key for {name} from the system keyring.", err=True)
-    else:
+    if not delete_key(chosen):
         click.echo(f"No key for {name} in the system keyring.", err=True)
-    return int(not deleted)
+        return 1
+    click.echo(f"Removed the key for {name} from the system keyring.", err=True)
+    return 0
 
 
 def _find_account(name: str | None) -> Account:
     settings = load_settings()
     return resolve_account(settings) if name is None else named_account(settings, name)
-
-
-def _read_key(account: Account) -> str:
-    # The key is never an argument: the list of processes shows arguments to other users.
-    if sys.stdin.isatty():
-        return getpass.getpass(f"API key for {account.name} (input hidden): ", sys.stderr)
-    return sys.stdin.read(MAX_KEY_LENGTH)

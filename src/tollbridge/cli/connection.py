@@ -65,13 +65,11 @@ class DownloadProgress:
 # Seconds to wait for a new model list if an older one is available.
 LIST_WAIT = 3.0
 
-GatewayKind = Literal["remote", "local", "embedded", "endpoint"]
-
 
 class GatewayChoice(msgspec.Struct, frozen=True):
     """The gateway a command uses. `reason` is shown if the user did not choose it."""
 
-    kind: GatewayKind
+    kind: Literal["remote", "local", "embedded", "endpoint"]
     base_url: str = ""
     reason: str = ""
 

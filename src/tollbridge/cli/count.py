@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import click
 import msgspec
 
+from tollbridge.cli.engine import use_engine
 from tollbridge.cli.options import json_option, model_option, read_file
 from tollbridge.cli.output import print_json_lines, to_json
 from tollbridge.cli.terminal import dim, format_count, one_line, terminal_width, wrap_line
@@ -92,22 +92,16 @@ def count(file: Path | None, model: str | None, messages: Path | None, as_json: 
     if not model:
         raise click.UsageError("Name the model with --model, TOLLBRIDGE_MODEL or the setting `model`.")
 
-    def show_count(estimator: HybridTokenEstimator) -> None:
+    async def show_count(engine: Engine) -> None:
         if messages is not None:
-            _show_conversation(model, estimator.estimate_request(read_request(model, data)), as_json)
+            _show_conversation(model, engine.estimator.estimate_request(read_request(model, data)), as_json)
         else:
-            _show_text(count_text(estimator, model, _decode_text(data, path)), as_json)
+            _show_text(count_text(engine.estimator, model, _decode_text(data, path)), as_json)
 
     try:
-        asyncio.run(_use_estimator(show_count))
+        use_engine(show_count)
     except RequestError as error:
         raise click.ClickException(one_line(error.message)) from error
-
-
-async def _use_estimator(function: Callable[[HybridTokenEstimator], T]) -> T:
-    """Call a function with the estimator of this machine, which has learned from earlier responses."""
-    async with Engine.open() as engine:
-        return function(engine.estimator)
 
 
 def _decode_text(data: bytes, path: Path) -> str:
@@ -188,7 +182,10 @@ def read_request(model: str, data: bytes) -> ChatRequest:
         if not isinstance(body.get("messages"), list):
             raise invalid_field("messages", "an array")
         messages = tuple(map(_message, body.objects("messages")))
-        return ChatRequest(model=model, messages=messages, tools=tuple(map(_tool, body.objects("tools"))))
+        tools = [
+            _convert(tool.raw.get("function", tool.raw), Tool, tool.path) for tool in body.objects("tools")
+        ]
+        return ChatRequest(model=model, messages=messages, tools=tuple(tools))
     except RequestError as error:
         raise RequestError(f"{error.message} {_EXPECTED_FORMAT}") from error
     except ValueError as error:
@@ -232,10 +229,6 @@ def _call(call: RequestObject) -> ToolCallPart:
     return ToolCallPart(str(call.get("id") or ""), function.text("name"), function.raw.get("arguments", ""))
 
 
-def _tool(tool: RequestObject) -> Tool:
-    return _convert(tool.raw.get("function", tool.raw), Tool, tool.path)
-
-
 def _convert(value: object, kind: type[T], path: str) -> T:
     try:
         return msgspec.convert(value, kind)
@@ -260,7 +253,11 @@ def accuracy(as_json: bool) -> None:
     First requests of conversations, later ones, and requests that were counted before are also shown apart.
     Reports that cannot be the size of the prompt are refused: they are counted, and not learned from.
     """
-    models = asyncio.run(_use_estimator(lambda estimator: estimator.accuracy()))
+
+    async def read_accuracy(engine: Engine) -> list[Accuracy]:
+        return engine.estimator.accuracy()
+
+    models = use_engine(read_accuracy)
     if as_json:
         print_json_lines(models)
     elif models:
@@ -274,8 +271,7 @@ def _show(models: list[Accuracy]) -> None:
         click.echo(
             f"{one_line(model.model)}: {format_count(model.requests, 'request')}, {model.exact:,} exact"
         )
-        errors = ErrorSummary(model.requests, model.median, model.p95, model.worst_under)
-        _show_line("error", _describe(errors))
+        _show_line("error", _describe(model))
         kinds = {"first": model.openings, "later": model.later, "repeated": model.repeats}
         for label, summary in kinds.items():
             if summary.requests:
@@ -299,7 +295,7 @@ def _show_line(label: str, text: str) -> None:
     click.echo(f"  {label:<{_LABEL_WIDTH - 2}}{wrap_line(text, sys.stdout, _LABEL_WIDTH)}")
 
 
-def _describe(errors: ErrorSummary) -> str:
+def _describe(errors: Accuracy | ErrorSummary) -> str:
     worst = f"worst undercount {abs(errors.worst_under):.1%}"
     return f"median {errors.median:.1%}, 95th percentile {errors.p95:.1%}, {worst}"
 

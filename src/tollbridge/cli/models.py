@@ -58,12 +58,9 @@ class Filter(msgspec.Struct, frozen=True):
 
     def describe(self) -> str:
         """Return the conditions as they were given: ` --search "word" --tag "vision"`."""
-        conditions = [
-            *(f" --search {to_json(one_line(word))}" for word in self.words),
-            *(f" --tag {to_json(one_line(tag))}" for tag in self.tags),
-            *([] if self.max_price is None else [f" --max-price {self.max_price:f}"]),
-        ]
-        return "".join(conditions)
+        text = "".join(f" --search {to_json(one_line(word))}" for word in self.words)
+        text += "".join(f" --tag {to_json(one_line(tag))}" for tag in self.tags)
+        return text if self.max_price is None else f"{text} --max-price {self.max_price:f}"
 
 
 def _read_dollars(text: str) -> Decimal:

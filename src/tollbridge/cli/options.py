@@ -82,9 +82,6 @@ class WholeNumber(click.ParamType[int]):
 class _Folder(click.Path):
     """A folder, which need not exist. A file of this name is not an error of the command line."""
 
-    def __init__(self) -> None:
-        super().__init__(file_okay=False)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("The name is empty. Pass the name of a directory.", param, ctx)
@@ -379,7 +376,7 @@ record_options = _add_options(
     _add_record,
     click.option(
         "--record",
-        type=_Folder(),
+        type=_Folder(file_okay=False),
         metavar="DIR",
         help="Save a recording of each request in this directory, for `tollbridge replay`.  "
         "[env: TOLLBRIDGE_RECORD]",

@@ -17,20 +17,15 @@ import msgspec
 from tollbridge.answer import Answer
 from tollbridge.cli.terminal import one_line, terminal_width
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.events import (
-    Data,
-    Failed,
-    File,
-    Source,
-    ToolCall,
-    Usage,
-)
+from tollbridge.types.events import Data, Failed, File, Source, ToolCall
 from tollbridge.types.text import replace_surrogates
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _GAP = 2
+# The counts of a `Usage` that are output.
+_TOKENS = ("input", "output", "total", "cached", "reasoning")
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -74,16 +69,12 @@ def fit_columns(columns: Sequence[Column], widths: Sequence[int], max_width: int
             min_widths |= {index: 1 for index in min_widths if columns[index].min_width is not None}
             break
         del min_widths[dropped]
-    spare = max_width - sum(min_widths.values()) - _GAP * (len(min_widths) - 1)
-    return _distribute(min_widths, widths, spare)
-
-
-def _distribute(min_widths: dict[int, int], widths: Sequence[int], spare: int) -> dict[int, int]:
-    """Distribute the spare width equally; a column's unused share goes to the columns that need more."""
+    # The spare width is distributed equally; a column's unused share goes to the columns that need more.
+    spare = max(0, max_width - sum(min_widths.values()) - _GAP * (len(min_widths) - 1))
+    needs = {index: widths[index] - width for index, width in min_widths.items()}
     result = dict(min_widths)
-    by_need = sorted(min_widths, key=lambda index: widths[index] - min_widths[index])
-    for done, index in enumerate(by_need):
-        extra = min(widths[index] - min_widths[index], max(0, spare) // (len(by_need) - done))
+    for done, (index, need) in enumerate(sorted(needs.items(), key=lambda item: item[1])):
+        extra = min(need, spare // (len(needs) - done))
         result[index] += extra
         spare -= extra
     return result
@@ -143,7 +134,8 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
     errors = [event.error for event in answer.events if isinstance(event, Failed)]
     if answer.error is not None and not errors:
         errors = [answer.error]
-    finished = answer.finished
+    finished, usage = answer.finished, answer.usage
+    is_reported = usage is not None and usage.known
     is_cut = {error.kind for error in errors} <= {"disconnected"}
     return {
         "text": answer.text,
@@ -162,7 +154,7 @@ def describe_answer(answer: Answer) -> dict[str, Any]:
             for event in answer.events
             if isinstance(event, Data)
         ],
-        "usage": _usage(answer.usage),
+        "usage": {name: getattr(usage, f"{name}_tokens") for name in _TOKENS} if is_reported else None,
         "finish_reason": answer.finish_reason,
         "errors": [describe_error(error) for error in errors],
         "ended": finished.ended if finished is not None else "cut" if is_cut else "error",
@@ -217,15 +209,3 @@ def _file(file: File) -> dict[str, Any]:
 
 def _set_fields(event: Source | Data | File, *names: str) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(event, name)) is not None}
-
-
-def _usage(usage: Usage | None) -> dict[str, int | None] | None:
-    if usage is None or not usage.known:
-        return None
-    return {
-        "input": usage.input_tokens,
-        "output": usage.output_tokens,
-        "total": usage.total_tokens,
-        "cached": usage.cached_tokens,
-        "reasoning": usage.reasoning_tokens,
-    }

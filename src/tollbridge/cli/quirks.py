@@ -139,8 +139,7 @@ def _profile_rows() -> Iterator[QuirkRow]:
         if server:
             for quirk in describe_quirks(server.quirks):
                 yield QuirkRow(gateway=url, source=f"shipped ({server.name})", quirk=quirk)
-        profile = profiles.get(url)
-        if profile is None:
+        if (profile := profiles.get(url)) is None:
             continue
         for quirk in describe_quirks(profile.quirks):
             yield QuirkRow(gateway=url, source="doctor", quirk=quirk)

@@ -89,8 +89,8 @@ def _replay_file(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
     if diff:
         raise RequestError(f"--diff needs a recording made with --record; {path} is a raw response.")
     answer = replay_response(path, protocol)
-    is_unknown = all(isinstance(event, Failed) and event.error.kind == "protocol" for event in answer.events)
-    if is_unknown and find_headers(path)[0] is None:
+    kinds = {event.error.kind if isinstance(event, Failed) else "content" for event in answer.events}
+    if kinds <= {"protocol"} and find_headers(path)[0] is None:
         expected = "a known protocol" if protocol == "auto" else f"the protocol {protocol}"
         raise RequestError(
             f"{path} is neither a recording nor a response of {expected}. `--record` makes recordings."
@@ -101,10 +101,7 @@ def _replay_file(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
     else:
         _show_answer(path, description)
     # A response in which nothing was found but a decoding error or the missing end cannot be replayed.
-    return not all(
-        isinstance(event, Failed) and event.error.kind in ("protocol", "disconnected")
-        for event in answer.events
-    )
+    return not kinds <= {"protocol", "disconnected"}
 
 
 # --- Raw responses ---

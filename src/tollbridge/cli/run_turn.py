@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 from urllib.parse import urlsplit
 
@@ -112,9 +112,8 @@ class _Notices(Observer):
         self._screen.end()
 
 
-def show_changes(changes: Iterable[str], screen: Screen, where_all: str = "") -> None:
+def show_changes(changes: Sequence[str], screen: Screen, where_all: str = "") -> None:
     """Show what was changed in the request: the first changes, one per line, and where to find all."""
-    changes = list(changes)
     for change in changes[:MOST_CHANGES]:
         screen.note(f"[{change}]")
     if len(changes) > MOST_CHANGES:

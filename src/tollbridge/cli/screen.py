@@ -53,25 +53,21 @@ class Wrapper:
         out: list[str] = []
         for piece in _PIECES.findall(text):
             if piece == "\n":
-                out.append(self._place() + "\n")
+                out.append(self.flush() + "\n")
                 if self._line.startswith(_FENCE):
                     self._in_code = not self._in_code
                 self._column, self._space, self._line = 0, "", ""
             elif piece.isspace():
-                out.append(self._place())
+                out.append(self.flush())
                 self._space += piece
             else:
                 self._word += piece
                 if self._in_code or len(self._word) > _MAX_PENDING_WORD or not self._word.isascii():
-                    out.append(self._place())
+                    out.append(self.flush())
         return "".join(out)
 
     def flush(self) -> str:
-        """Return the word that was held back."""
-        return self._place()
-
-    def _place(self) -> str:
-        """Return the pending word, on this line if it fits, else on the next."""
+        """Return the word that was held back, on this line if it fits, else on the next."""
         if not self._word:
             return ""
         space, word, self._space, self._word = self._space, self._word, "", ""

@@ -32,7 +32,6 @@ from tollbridge.transport.http import check_url
 from tollbridge.types.errors import RequestError
 from tollbridge.types.urls import is_loopback
 
-DEFAULT_PORT = 8787
 # Seconds after which a thread of the server lets another one run; Python's default is 0.005.
 SWITCH_INTERVAL = 0.0001
 
@@ -56,7 +55,7 @@ def _check_token(_context: click.Context, _option: click.Parameter, token: str |
 
 
 @click.command()
-@_port_option(DEFAULT_PORT)
+@_port_option(8787)
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -167,18 +166,13 @@ async def _serve(options: ServerOptions, where: ConnectionOptions) -> None:
         async with run_server(session.engine, options, find_account) as url:
             click.echo(f"Serving {session.place} at {url}")
             click.echo("Press Ctrl-C to stop.", err=True)
-            _prefer_latency()
+            # Threads decode requests for explanations and estimates. While one does, the event loop waits
+            # this long for the interpreter, several times per event.
+            sys.setswitchinterval(SWITCH_INTERVAL)
+            # Everything loaded so far stays: the garbage collector need not look at it again.
+            gc.collect()
+            gc.freeze()
             await _wait_for_signal()
-
-
-def _prefer_latency() -> None:
-    """Keep background work from delaying streams."""
-    # Threads decode requests for explanations and estimates. While one does, the event loop waits this long
-    # for the interpreter, several times per event.
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    # Everything loaded so far stays: the garbage collector need not look at it again.
-    gc.collect()
-    gc.freeze()
 
 
 async def _wait_for_signal() -> None:

@@ -130,8 +130,7 @@ def _period(
 def _describe_period(since: float, until: float) -> str:
     first, last = (time.strftime("%Y-%m-%d", time.localtime(moment)) for moment in (since, until - 1))
     if until > time.time():
-        days = round((until - since) / 86_400)
-        return f"in the last {format_count(days, 'day')}"
+        return f"in the last {format_count(round((until - since) / 86_400), 'day')}"
     return f"from {first} to {last}"
 
 

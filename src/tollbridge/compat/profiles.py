@@ -71,11 +71,7 @@ class Profile(msgspec.Struct, frozen=True):
         """
         base, model_fields = shipped or Quirks(), self.models.get(model, {})
         server = {name: getattr(self.quirks, name) for name in self.server_fields}
-        omitted = self.quirks.without
-        if "without" in model_fields:
-            omitted = omitted.union(model_fields["without"])
-        else:
-            omitted = omitted | base.without
+        omitted = self.quirks.without.union(model_fields.get("without", base.without))
         return apply_findings(base, {**server, **model_fields, "without": omitted})
 
 
@@ -147,14 +143,17 @@ def save_profile(
     Raises:
         OSError: If the file cannot be written.
     """
+    import tomlkit  # takes long to import, and only `tollbridge doctor` needs it
+
     path = profile_file(base_url, folder)
     profile = Profile.from_findings(model, quirks)
-    earlier_models: Mapping[str, Mapping[str, Any]] = {}
     with contextlib.suppress(UnreadableProfile):
-        earlier = load_profile(base_url, folder)
-        earlier_models = earlier.models if earlier is not None else {}
-    profile = msgspec.structs.replace(profile, models={**earlier_models, **profile.models})
-    text = _format_profile(base_url, profile, comments)
+        earlier = load_profile(base_url, folder) or Profile()
+        profile = msgspec.structs.replace(profile, models={**earlier.models, **profile.models})
+    server = {name: getattr(profile.quirks, name) for name in profile.server_fields}
+    table = {"base_url": base_url.rstrip("/"), **server, "models": profile.models}
+    lines = [f"# {' '.join(comment.split())}\n" for comment in comments]
+    text = "".join(lines) + tomlkit.dumps(msgspec.to_builtins(table, order="sorted"))
     make_folder(path.parent)
     replace_file(path, text.encode("utf-8", "replace"))
     return path
@@ -167,12 +166,3 @@ def _parse_profile(table: dict[str, Any]) -> Profile:
     for model in models:
         profile.quirks_for(model)  # raises now, and not during a request, if a field is invalid
     return profile
-
-
-def _format_profile(base_url: str, profile: Profile, comments: Iterable[str]) -> str:
-    import tomlkit  # takes long to import, and only `tollbridge doctor` needs it
-
-    server = {name: getattr(profile.quirks, name) for name in profile.server_fields}
-    table = {"base_url": base_url.rstrip("/"), **server, "models": profile.models}
-    lines = [f"# {' '.join(comment.split())}\n" for comment in comments]
-    return "".join(lines) + tomlkit.dumps(msgspec.to_builtins(table, order="sorted"))

@@ -132,13 +132,10 @@ def _compare(
 
 
 def _evidence(error: BridgeError, basis: Basis) -> Evidence:
+    """Return an error without keys, and the start of its message without quotations except field names."""
     code, param = (value and _TOKEN.sub("…", value[:80]) for value in (error.code, error.param))
-    return Evidence(basis, _redact(error.message), error.status, code, param)
-
-
-def _redact(message: str) -> str:
-    """Return the start of an error message without quotations, except names of fields, and without keys."""
     known = {*OPTIONAL_FIELDS, *FIELD_ALIASES, *_KNOWN_WORDS}
-    text = _QUOTATION.sub(lambda match: match[0] if match[0][1:-1] in known else "'…'", message)
+    text = _QUOTATION.sub(lambda match: match[0] if match[0][1:-1] in known else "'…'", error.message)
     text = " ".join(_TOKEN.sub("…", text).split())
-    return text if len(text) <= _EVIDENCE_LIMIT else text[: _EVIDENCE_LIMIT - 1] + "…"
+    text = text if len(text) <= _EVIDENCE_LIMIT else text[: _EVIDENCE_LIMIT - 1] + "…"
+    return Evidence(basis, text, error.status, code, param)

@@ -7,7 +7,7 @@ import msgspec
 from tollbridge.config.errors import SettingsUnusable
 from tollbridge.config.loading import RANKS, LoadedSettings, Rank
 from tollbridge.config.names import quote_name
-from tollbridge.config.schema import DEFAULT_ACCOUNT, Account, AccountSettings
+from tollbridge.config.schema import DEFAULT_ACCOUNT, Account, AccountSettings, Headers, SecretHeader
 from tollbridge.protocols import DEFAULT_BACKEND
 from tollbridge.types.urls import VERCEL_URL
 
@@ -89,12 +89,8 @@ def _unnamed_account(loaded: LoadedSettings, base_url: str) -> Account:
 
     A header is not sent to a gateway that another source chose: it may be a secret.
     """
-    settings, rank = loaded.settings, loaded.rank("base_url")
-    headers = {
-        name: value
-        for name, value in settings.headers.items()
-        if not settings.base_url or _header_rank(loaded, name) == rank
-    }
+    settings = loaded.settings
+    headers = _headers_of(loaded, loaded.rank("base_url")) if settings.base_url else settings.headers
     return _complete_account(loaded, DEFAULT_ACCOUNT, AccountSettings(base_url=base_url, headers=headers))
 
 
@@ -104,16 +100,16 @@ def _complete_account(loaded: LoadedSettings, name: str, account: AccountSetting
     overrides_account = loaded.rank("backend") in ("flags", "environment")
     backend = (backend if overrides_account else None) or account.backend or backend or DEFAULT_BACKEND
     # The headers of the command line are for the gateway in use, whatever it is.
-    options = {
-        name: value
-        for name, value in loaded.settings.headers.items()
-        if _header_rank(loaded, name) == "flags"
-    }
-    headers = {**account.headers, **options}
+    headers = {**account.headers, **_headers_of(loaded, "flags")}
     base_url = account.base_url.rstrip("/")
     return Account(name, base_url, backend, account.key, headers=headers, auth=account.auth)
 
 
-def _header_rank(loaded: LoadedSettings, name: str) -> Rank:
-    setting = f"headers.{quote_name(name)}"
-    return min(loaded.rank(setting), loaded.rank(f"{setting}.secret"), key=RANKS.index)
+def _headers_of(loaded: LoadedSettings, rank: Rank) -> Headers:
+    """Return the headers of the settings that come from one source."""
+    headers: dict[str, str | SecretHeader] = {}
+    for name, value in loaded.settings.headers.items():
+        setting = f"headers.{quote_name(name)}"
+        if rank == min(loaded.rank(setting), loaded.rank(f"{setting}.secret"), key=RANKS.index):
+            headers[name] = value
+    return headers

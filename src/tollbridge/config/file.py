@@ -60,9 +60,7 @@ class SettingsFile:
     def with_value(self, setting: str, literal: str | None) -> SettingsFile:
         """Return the file with one setting changed, added or removed. Nothing is written.
 
-        Args:
-            setting: The full name of the setting.
-            literal: The value, as TOML; `None` removes the setting.
+        `literal` is the value, as TOML; `None` removes the setting.
 
         Raises:
             SettingsUnusable: If what should contain the setting is not a table.

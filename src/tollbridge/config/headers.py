@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 
 from tollbridge.config.errors import SettingsUnusable
 from tollbridge.config.keyring import read_keyring
@@ -60,7 +59,7 @@ def plain_headers(headers: Headers) -> dict[str, str]:
     return {name: value for name, value in headers.items() if isinstance(value, str)}
 
 
-def find_secret_headers(headers: Headers, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def find_secret_headers(headers: Headers) -> dict[str, str]:
     """Return the values of the secret headers, from the environment or the system keyring.
 
     Raises:
@@ -68,16 +67,16 @@ def find_secret_headers(headers: Headers, environ: Mapping[str, str] = os.enviro
         KeyringUnusable: If the keyring is needed and cannot be used.
     """
     return {
-        name: _find_secret(name, header.secret, environ)
+        name: _find_secret(name, header.secret)
         for name, header in headers.items()
         if isinstance(header, SecretHeader)
     }
 
 
-def _find_secret(name: str, source: str, environ: Mapping[str, str]) -> str:
+def _find_secret(name: str, source: str) -> str:
     kind, _, entry = source.partition(":")
-    value = (environ.get(entry) if kind == "environment" else read_keyring(entry)) or ""
-    value = value.strip()
+    value = os.environ.get(entry) if kind == "environment" else read_keyring(entry)
+    value = (value or "").strip()
     if not value:
         place = "environment variable" if kind == "environment" else "keyring entry"
         message = f"The header {name} needs the {place} {entry}, which is not set."

@@ -10,15 +10,6 @@ from tollbridge.transport.files import data_folder, make_folder, replace_file
 from tollbridge.types.errors import RequestError
 from tollbridge.types.text import read_json, write_json
 
-KEYRING_SERVICE = "tollbridge"
-KEYRING_NOT_INSTALLED = (
-    "The system keyring requires the `keyring` package: pip install keyring. Without it, set "
-    "TOLLBRIDGE_API_KEY."
-)
-NO_KEYRING_BACKEND = (
-    "No usable system keyring found (is it running and unlocked?). Set TOLLBRIDGE_API_KEY instead."
-)
-
 
 class KeyringUnusable(RequestError):
     """Raised when the system keyring cannot be used. The message says what to do."""
@@ -86,11 +77,16 @@ def _call_keyring(function: str, entry: str, *arguments: str) -> Any:
         import keyring
         import keyring.errors
     except ImportError:
-        raise KeyringUnusable(KEYRING_NOT_INSTALLED) from None
+        raise KeyringUnusable(
+            "The system keyring requires the `keyring` package: pip install keyring. Without it, set "
+            "TOLLBRIDGE_API_KEY."
+        ) from None
     try:
-        return getattr(keyring, function)(KEYRING_SERVICE, entry, *arguments)
+        return getattr(keyring, function)("tollbridge", entry, *arguments)
     except keyring.errors.NoKeyringError:
-        raise KeyringUnusable(NO_KEYRING_BACKEND) from None
+        raise KeyringUnusable(
+            "No usable system keyring found (is it running and unlocked?). Set TOLLBRIDGE_API_KEY instead."
+        ) from None
     except keyring.errors.KeyringLocked:
         raise KeyringUnusable("The system keyring is locked. Unlock it and try again.") from None
     except (keyring.errors.KeyringError, RuntimeError, OSError) as error:

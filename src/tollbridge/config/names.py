@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -29,10 +29,6 @@ def split_name(full_name: str) -> list[str]:
         elif not character.isspace():
             keys[-1] += character
     return keys
-
-
-def join_name(keys: Sequence[str]) -> str:
-    return ".".join(map(quote_name, keys))
 
 
 def iter_values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -21,7 +21,6 @@ from tollbridge.types.errors import BridgeError, NotAuthenticated
 from tollbridge.types.text import Fields, read_json
 
 VERCEL_API = "https://api.vercel.com"
-_REFRESH_ADVICE = "Run `vercel env pull` and load the new token, or set AI_GATEWAY_API_KEY."
 
 
 class TokenRefresher:
@@ -57,14 +56,10 @@ class TokenRefresher:
         project = find_project(self._folder or Path.cwd())
         login = find_login(self._environ)
         if project is None or login is None:
-            missing = (
-                "this directory is not linked to a Vercel project"
-                if project is None
-                else "the Vercel CLI is not logged in"
-            )
-            raise NotAuthenticated(
-                f"The token in {OIDC_VARIABLE} has expired, and {missing}. {_REFRESH_ADVICE}"
-            )
+            missing = "the Vercel CLI is not logged in"
+            if project is None:
+                missing = "this directory is not linked to a Vercel project"
+            raise _expired(f", and {missing}.")
         project_id, team = project
         query = urlencode({"source": "vercel-oidc-refresh", **({"teamId": team} if team else {})})
         url = f"{self._api}/v1/projects/{quote(project_id, safe='')}/token?{query}"
@@ -77,18 +72,16 @@ class TokenRefresher:
             async with load_http_client()() as http, http.send("POST", url, headers) as response:
                 status, body = response.status, await response.read(1 << 20)
         except BridgeError as error:
-            raise NotAuthenticated(
-                f"The token in {OIDC_VARIABLE} has expired and could not be refreshed: "
-                f"{error.message} {_REFRESH_ADVICE}"
-            ) from None
+            raise _expired(f" and could not be refreshed: {error.message}") from None
         token = _read_fields(body).text("token") if status < 400 else None
         if not token:
-            raise NotAuthenticated(
-                f"The token in {OIDC_VARIABLE} has expired, and Vercel did not return a new one "
-                f"(HTTP {status}). {_REFRESH_ADVICE}",
-                status=status,
-            )
+            raise _expired(f", and Vercel did not return a new one (HTTP {status}).", status)
         return Key(token, "Vercel CLI login")
+
+
+def _expired(problem: str, status: int | None = None) -> NotAuthenticated:
+    advice = "Run `vercel env pull` and load the new token, or set AI_GATEWAY_API_KEY."
+    return NotAuthenticated(f"The token in {OIDC_VARIABLE} has expired{problem} {advice}", status=status)
 
 
 def find_project(folder: Path) -> tuple[str, str | None] | None:

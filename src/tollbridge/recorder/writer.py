@@ -74,7 +74,6 @@ class RecordingWriter(Observer):
     Args:
         folder: Created with the first recording. If it cannot be written, a warning is logged and the turn
             continues without a recording.
-        request: The request of the turn.
         editor_request: The request of the editor, if it has another form.
         redacted: Whether to remove message content.
         keys: Keys to remove, besides those that are sent with the request.

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.vscode.wire import Part
 from tollbridge.protocols.jsonrpc import Fault, Id, encode_fault, encode_notification, encode_result
 from tollbridge.transport.stdio import Stdio
-
-if TYPE_CHECKING:
-    import asyncio
 
 
 class Output:
@@ -54,18 +49,17 @@ class Output:
     async def _wait_until_writable(self) -> None:
         import asyncio
 
-        loop = asyncio.get_running_loop()
+        loop, writable = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(writable.set)
+
         self.paused_turns += 1
         try:
             while self._stdio.is_full:
-                writable = asyncio.Event()
-                self._stdio.when_writable(partial(_call_in_loop, loop, writable.set))
+                writable.clear()
+                self._stdio.when_writable(wake)
                 await writable.wait()
         finally:
             self.paused_turns -= 1
-
-
-def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    """Call a function in an event loop, from another thread, unless the loop has ended."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(function)

@@ -15,8 +15,6 @@ from tollbridge.types.models import Model, Prices
 log = logging.getLogger(__name__)
 
 MILLION = 1_000_000
-# The unit of prices in VS Code: a credit is a cent.
-CREDITS = 100
 # The fewest tokens that the system prompt and the tools of VS Code's agent take.
 AGENT_PROMPT = 16_000
 
@@ -94,8 +92,8 @@ def encode_model(model: Model) -> wire.ModelInfo:
 
 
 def _to_credits(price: Decimal | None) -> float | None:
-    """Return a price per token as VS Code shows it: in credits per million tokens."""
-    return None if price is None else float(price * MILLION * CREDITS)
+    """Return a price per token as VS Code shows it: in credits, which are cents, per million tokens."""
+    return None if price is None else float(price * MILLION * 100)
 
 
 def _describe_prices(prices: Prices) -> str | None:
@@ -152,7 +150,6 @@ def _encode_context_sizes(model: Model) -> wire.Choice | None:
     sizes = model.context_sizes
     if not sizes:
         return None
-    largest = sizes[-1]
     # The label of the largest size is the window, as models are advertised.
     window = model.context_size or model.limits.window
     return wire.Choice(
@@ -162,7 +159,7 @@ def _encode_context_sizes(model: Model) -> wire.Choice | None:
         enum=sizes,
         enum_item_labels=(*map(_format_size, sizes[:-1]), _format_size(window)),
         enum_descriptions=(*("Summarise earlier, at lower cost" for _ in sizes[:-1]), "Longer sessions"),
-        default=largest,
+        default=sizes[-1],
     )
 
 

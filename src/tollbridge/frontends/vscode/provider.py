@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
-
-import msgspec
+from typing import Any, Self
 
 from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
@@ -77,7 +75,7 @@ class ChatModelProvider:
         messages: Sequence[Message],
         report: Callable[[Part], object],
         tools: Sequence[Tool] = (),
-        **options: object,
+        **options: Any,
     ) -> Answer:
         """Report the parts of the answer as they arrive, and return the result.
 
@@ -91,9 +89,7 @@ class ChatModelProvider:
         Raises:
             BridgeError: The turn failed. It is raised after all parts before it were reported.
         """
-        fields = {"model": model, "messages": tuple(messages), "tools": tuple(tools), **options}
-        request = msgspec.structs.replace(ChatRequest(model=model, messages=()), **fields)
-
+        request = ChatRequest(model=model, messages=tuple(messages), tools=tuple(tools), **options)
         async with self._engine.turn(request) as turn:
             async for parts in turn.parts():
                 for part in parts:

@@ -56,8 +56,6 @@ EDITOR_OPTIONS = frozenset({"contextSize"})
 # Fields of the request body that an extension cannot set.
 RESERVED = frozenset({"input", "instructions", "messages", "model", "store", "stream", "tools"})
 
-FILES = frozenset({"application/pdf"})
-
 # The PromptNodeType of a text in the JSON of a prompt-tsx tree.
 PROMPT_TEXT = 2
 
@@ -152,7 +150,7 @@ def _decode_data(
     mime = detect_mime(data, label)
     if is_text(mime):
         return TextPart(data.decode("utf-8", "replace"))
-    if mime.startswith("image/") or (mime in FILES and takes_files):
+    if mime.startswith("image/") or (mime == "application/pdf" and takes_files):
         return DataPart(data, mime)
     dropped[mime] += 1  # markers of VS Code, and files that the model does not accept
     return None
