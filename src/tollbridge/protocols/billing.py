@@ -51,13 +51,9 @@ def read_billing(
         provider=_text(provider) or _text(routing.get("finalProvider")),
         generation_id=_text(gateway.get("generationId")) or (_text(response_id) if is_generation else None),
     )
-    reported = _read_usage_cost(_mapping(usage)) | _read_gateway_cost(gateway)
+    charged = _bill(gateway.get("cost"), gateway.get("marketCost"), gateway.get("gatewayCost"), "gateway")
+    reported = _read_usage_cost(_mapping(usage)) | charged
     return (billing | reported) if billing | reported != Billing() else None
-
-
-def _read_gateway_cost(gateway: Mapping[str, Any]) -> Billing:
-    """Return the cost in the metadata of Vercel AI Gateway."""
-    return _bill(gateway.get("cost"), gateway.get("marketCost"), gateway.get("gatewayCost"), "gateway")
 
 
 def _read_usage_cost(usage: Mapping[str, Any]) -> Billing:

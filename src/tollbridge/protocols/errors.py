@@ -158,7 +158,6 @@ _UNSPECIFIC = {InvalidRequest, ServerFailed}
 
 # The fields for the message, the most specific first.
 _MESSAGE_NAMES = ("message", "msg", "error_description", "title")
-_MESSAGE_FIELDS = frozenset(_MESSAGE_NAMES)
 
 # Types of the event that contains an error; they do not describe the error.
 _NOT_CODES = {"", "error", "response.failed"}
@@ -337,7 +336,7 @@ def _read_embedded(message: object) -> dict[str, Any] | list[Any] | None:
     except (ValueError, RecursionError):
         value = _read_python(text)
     # An object without a message would hide the text that it is part of.
-    has_message = isinstance(value, dict | list) and _MESSAGE_FIELDS.intersection(_flatten(value))
+    has_message = isinstance(value, dict | list) and not _flatten(value).keys().isdisjoint(_MESSAGE_NAMES)
     return value if has_message else None
 
 

@@ -33,7 +33,8 @@ def parse_error(value: object) -> BridgeError:
     layers = list(_iter_layers(value, _MAX_DEPTH))
     messages = (wire.first_text(layer, "message") for layer in layers)
     message = next((text for text in messages if text and text.strip()), None)
-    status = next((number for layer in layers if (number := _read_status(layer)) is not None), None)
+    numbers = (layer.get("statusCode", layer.get("status")) for layer in layers)
+    status = next((number for number in numbers if isinstance(number, int) and 400 <= number < 600), None)
     code = next((text for layer in layers if (text := _read_code(layer))), None)
     if message is None:
         message = _describe(layers)
@@ -62,11 +63,6 @@ def _parse_object(text: str) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, Mapping) else None
-
-
-def _read_status(layer: Mapping[str, Any]) -> int | None:
-    status = layer.get("statusCode", layer.get("status"))
-    return status if isinstance(status, int) and 400 <= status < 600 else None
 
 
 def _read_code(layer: Mapping[str, Any]) -> str | None:
@@ -230,10 +226,6 @@ def _add_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
         state.deltas.add_reasoning(text, block)
 
 
-def _start_text(state: StreamState, chunk: wire.Chunk) -> None:
-    state.read_billing(chunk)  # the gateway's id of the generation
-
-
 def _start_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
     state.add_metadata(wire.first_text(chunk, "id"), wire.metadata(chunk) or {})
 
@@ -268,10 +260,6 @@ def _add_input(state: StreamState, chunk: wire.Chunk) -> None:
         state.calls.add_input(call_id, piece, wire.tool_name(chunk))
 
 
-def _end_input(state: StreamState, chunk: wire.Chunk) -> None:
-    state.calls.end_input(wire.call_id(chunk) or "")
-
-
 def _add_call(state: StreamState, chunk: wire.Chunk) -> None:
     call_id, name = wire.call_id(chunk), wire.tool_name(chunk)
     if call_id is None:
@@ -293,10 +281,6 @@ def _add_call(state: StreamState, chunk: wire.Chunk) -> None:
         state.fail(invalid_arguments(call_id, name))
     state.deltas.flush()
     state.calls.add_call(call_id, name, value, offered=offered, metadata=wire.metadata(chunk))
-
-
-def _add_invalid_call(state: StreamState, chunk: wire.Chunk) -> None:
-    _add_call(state, {**chunk, "invalid": True})
 
 
 def _mark_answered(state: StreamState, chunk: wire.Chunk) -> None:
@@ -446,7 +430,7 @@ _HANDLERS: dict[str, Callable[[StreamState, wire.Chunk], None]] = {
     "text": _add_text,  # previews of version 5.0.0
     "text-delta": _add_text,
     "text-end": _ignore,
-    "text-start": _start_text,
+    "text-start": StreamState.read_billing,  # the gateway's id of the generation
     "tool-approval-request": _request_approval,
     "tool-approval-response": _apply_approval,
     "tool-call": _add_call,
@@ -455,8 +439,8 @@ _HANDLERS: dict[str, Callable[[StreamState, wire.Chunk], None]] = {
     "tool-error": _mark_answered,
     "tool-input-available": _add_call,
     "tool-input-delta": _add_input,
-    "tool-input-end": _end_input,
-    "tool-input-error": _add_invalid_call,
+    "tool-input-end": lambda state, chunk: state.calls.end_input(wire.call_id(chunk) or ""),
+    "tool-input-error": lambda state, chunk: _add_call(state, {**chunk, "invalid": True}),
     "tool-input-start": _start_input,
     "tool-output-available": _mark_answered,
     "tool-output-denied": _mark_answered,
