@@ -209,7 +209,6 @@ class HybridTokenEstimator:
         """
         parts = tuple(answer)
         name = replace_surrogates(provider[:ID_LIMIT]).replace("\n", " ") if provider else None
-
         return self._write(
             lambda ledger: ledger.record(request, usage, estimate=estimate, provider=name, answer=parts)
         )
@@ -243,9 +242,8 @@ class HybridTokenEstimator:
 
     def is_calibrated(self, model: str) -> bool:
         """Return whether the tokenizer of a model is known: bundled, or learned from reports or counts."""
-        if family_of(model).vocabulary is not None or model in self._counted_models:
-            return True
-        return self.seen(model) > 0
+        is_bundled = family_of(model).vocabulary is not None
+        return is_bundled or model in self._counted_models or self.seen(model) > 0
 
     def seen(self, model: str) -> int:
         """Return how many requests of a model were learned from."""

@@ -198,12 +198,15 @@ class AnswerEvents:
 
     def take(self, events: Iterable[Event]) -> list[Event]:
         """Return the events with the caller's tool names."""
-        result = [self._rename(event) for event in events]
-        for event in result:
-            if isinstance(event, ToolCall) and not event.offered:
-                self._withheld[event.call_id] = event
+        result: list[Event] = []
+        for event in events:
+            if isinstance(event, ToolCall):
+                event = msgspec.structs.replace(event, name=self._restore_name(event.name))
+                if not event.offered:
+                    self._withheld[event.call_id] = event
             elif isinstance(event, Finished):
                 self._invalid = event.invalid
+            result.append(event)
         return result
 
     def close(self, error: BridgeError | None = None) -> tuple[list[Event], BridgeError | None]:
@@ -216,12 +219,6 @@ class AnswerEvents:
         if isinstance(error, BrokenCall) and all(self._is_answerable(call_id) for call_id in error.calls):
             return [self._pass_on(self._withheld[call_id]) for call_id in error.calls], None
         return [], error
-
-    def _rename(self, event: Event) -> Event:
-        if not isinstance(event, ToolCall) or self._restore_name(event.name) == event.name:
-            return event
-        name = self._restore_name(event.name)
-        return ToolCall(event.call_id, name, event.input, event.offered, event.metadata)
 
     def _rejected_calls(self) -> BrokenCall | None:
         """Return an error if the answer ended with calls that the gateway rejected."""

@@ -45,12 +45,11 @@ _CACHE_CONTROL = re.compile(r"claude|gemini|qwen", re.IGNORECASE)
 # The options of a cache breakpoint with the provider's default lifetime.
 _BREAKPOINT: Mapping[str, Any] = {"type": "ephemeral"}
 _COMPILED = tuple((re.compile(pattern), rules) for pattern, rules in RULES)
-_DEFAULT_RULES = CacheRules()
 
 
 def rules_for(model: str) -> CacheRules:
     lowered = model[:ID_LIMIT].lower()
-    return next((rules for pattern, rules in _COMPILED if pattern.search(lowered)), _DEFAULT_RULES)
+    return next((rules for pattern, rules in _COMPILED if pattern.search(lowered)), CacheRules())
 
 
 def needs_cache_control(model: str) -> bool:

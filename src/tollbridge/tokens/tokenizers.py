@@ -21,6 +21,7 @@ from tollbridge.tokens.features import (
     Features,
     TokenTable,
     Vector,
+    add_vectors,
     count_features,
     estimate_categories,
     shipped_table,
@@ -263,11 +264,8 @@ def sum_pieces(text: str, count: Callable[[str], Vector]) -> Vector:
     parts, scale = pieces(text)
     if len(parts) == 1:
         return count(text)
-    totals: dict[int, int] = {}
-    for piece in parts:
-        for kind, tokens in count(piece):
-            totals[kind] = totals.get(kind, 0) + tokens
-    return tuple((kind, round(tokens * scale)) for kind, tokens in sorted(totals.items()))
+    totals = sorted(add_vectors(map(count, parts)))
+    return tuple((kind, round(tokens * scale)) for kind, tokens in totals)
 
 
 def pieces(text: str) -> tuple[list[str], float]:
