@@ -130,14 +130,10 @@ class HybridTokenEstimator:
         text features.
         """
         counts = self._text_counts.get(model)
-        if counts is not None and (count := counts.cache.recent.get(text)) is not None:
-            return count
-        return self._count_text(model, text)
-
-    def _count_text(self, model: str, text: str) -> int:
-        counts = self._text_counts.get(model)
         if counts is None:
             counts = self._read(lambda ledger: self._load_weights(ledger, model))
+        elif (recent := counts.cache.recent.get(text)) is not None:
+            return recent
         key = text_key(text)
         count = counts.cache.get(key)
         if count is None:

@@ -63,8 +63,11 @@ def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> lis
                     parts.append(
                         ToolCallPart(event.call_id, event.name, _arguments(event.input), event.metadata)
                     )
-            case File():
-                parts.append(_file_part(event))
+            case File(mime, data, url, name):
+                if data is None:
+                    parts.append(DataPart(replace_surrogates(url or "").encode(), LINK, name))
+                else:
+                    parts.append(DataPart(data, display_mime(data, mime), name))
             case Source():
                 parts.append(DataPart(write_json(_citation(event)).encode(), CITATION))
             case Data():
@@ -162,12 +165,6 @@ def _arguments(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     return value if isinstance(value, dict) else {"input": value}
-
-
-def _file_part(file: File) -> DataPart:
-    if file.data is not None:
-        return DataPart(file.data, display_mime(file.data, file.mime), file.name)
-    return DataPart(replace_surrogates(file.url or "").encode(), LINK, file.name)
 
 
 def _citation(source: Source) -> dict[str, object]:

@@ -18,6 +18,7 @@ from tollbridge.types.messages import (
     without_markers,
 )
 from tollbridge.types.models import ID_LIMIT
+from tollbridge.types.text import read_mapping
 
 
 class CacheRules(msgspec.Struct, frozen=True):
@@ -83,9 +84,7 @@ def extra_with_caching(request: ChatRequest) -> dict[str, Any]:
     """
     extra = dict(request.extra or {})
     if request.asks_for("caching"):
-        options = extra.get("providerOptions")
-        options = options if isinstance(options, Mapping) else {}
-        gateway = options.get("gateway")
-        gateway = gateway if isinstance(gateway, Mapping) else {}
+        options = read_mapping(extra.get("providerOptions"))
+        gateway = read_mapping(options.get("gateway"))
         extra["providerOptions"] = {**options, "gateway": {"caching": "auto", **gateway}}
     return extra

@@ -163,11 +163,9 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
 def _last_day(period: str) -> str | None:
     """Return the last day of the current day or month; `None` for other periods."""
     today = date.today()
-    if period == "day":
-        return today.isoformat()
-    return (
-        today.replace(day=monthrange(today.year, today.month)[1]).isoformat() if period == "month" else None
-    )
+    if period == "month":
+        today = today.replace(day=monthrange(today.year, today.month)[1])
+    return today.isoformat() if period in ("day", "month") else None
 
 
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):

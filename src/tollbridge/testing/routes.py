@@ -106,8 +106,6 @@ _COMPRESSORS: dict[str | None, Callable[[], Compressor]] = {
 
 _STORED_RESPONSES = 100  # per connection
 _QUEUED_MESSAGES = 16  # read while a response is sent
-# Fields that exist only over HTTP.
-_HTTP_FIELDS = ("stream", "stream_options", "background")
 
 
 class _Connection:
@@ -197,7 +195,7 @@ class _Connection:
 def _check_create(body: Mapping[str, Any]) -> None:
     if body.get("type") != "response.create":
         reject("invalid_value", "type must be response.create.", "type")
-    for field in _HTTP_FIELDS:
+    for field in ("stream", "stream_options", "background"):  # these exist only over HTTP
         if field in body:
             reject("unsupported_parameter", f"{field} is not available over a WebSocket. Remove it.", field)
 

@@ -45,7 +45,6 @@ from tollbridge.testing.validation import read_shape
 from tollbridge.types.events import Usage
 
 SCENARIO_HEADER = "x-tollbridge-scenario"
-_FINAL_EVENTS = frozenset({"response.completed", "response.incomplete"})
 
 # A model of the caller. None means: use the answer of the scripted model.
 Model = Callable[[AcceptedRequest], ScriptedAnswer | None]
@@ -206,7 +205,7 @@ class Service:
         answer = scenario.answer(custom_answer or make_answer(request, scenario.words, self.settings.pace))
         steps = scenario.events(make_events(request, answer, scenario.reasoning), self.settings)
         for step in number_events(steps) if scenario.numbered else steps:
-            if isinstance(step, dict) and step["type"] in _FINAL_EVENTS:
+            if isinstance(step, dict) and step["type"] in ("response.completed", "response.incomplete"):
                 self._store(request, step["response"]["output"], stores)
             yield step
             # Now the step has been sent: a client that has disconnected has not received the usage.

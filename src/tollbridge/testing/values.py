@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tollbridge.types.text import read_mapping
+
 Schema = Mapping[str, Any]
 
 _MAX_DEPTH = 12
@@ -63,7 +65,7 @@ class _Maker:
             kind = "object" if is_object else "array" if "items" in schema else "string"
         match kind:
             case "object":
-                properties = _mapping(schema.get("properties"))
+                properties = read_mapping(schema.get("properties"))
                 names = _names(schema.get("required"))
                 if self._full:
                     names = [*names, *(field for field in properties if field not in names)]
@@ -107,17 +109,13 @@ class _Maker:
 def _merge(schema: Schema) -> Schema:
     merged: dict[str, Any] = {key: value for key, value in schema.items() if key != "allOf"}
     for part in (part for part in _list(schema, "allOf") if isinstance(part, Mapping)):
-        properties = {**_mapping(merged.get("properties")), **_mapping(part.get("properties"))}
+        properties = {**read_mapping(merged.get("properties")), **read_mapping(part.get("properties"))}
         required = [*_names(merged.get("required")), *_names(part.get("required"))]
         merged = {**merged, **part, "properties": properties, "required": list(dict.fromkeys(required))}
     return merged
 
 
 # Schemas can be invalid. A value of the wrong type counts as missing.
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _names(value: object) -> list[str]:

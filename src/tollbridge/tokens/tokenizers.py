@@ -196,11 +196,6 @@ def family_of(model: str) -> Family:
     return Family(f"unknown:{replace_surrogates(model[:ID_LIMIT]).lower()}", overheads=_CHATML)
 
 
-def families() -> tuple[Family, ...]:
-    """Return all known families."""
-    return tuple({family.name: family for _, family in _TABLE}.values())
-
-
 # --- Vocabularies ---
 
 _log = logging.getLogger(__name__)
@@ -294,14 +289,11 @@ def _split(text: str) -> Iterator[str]:
 
 def tokenizer(name: str = BASE) -> Tokenizer | None:
     """Return the tokenizer of a vocabulary, loaded on first use; `None` if it cannot be loaded."""
-    try:
-        return _loaded[name]
-    except KeyError:
-        pass
-    with _lock:
-        if name not in _loaded:
-            _loaded[name] = _load(name)
-        return _loaded[name]
+    if name not in _loaded:
+        with _lock:
+            if name not in _loaded:
+                _loaded[name] = _load(name)
+    return _loaded[name]
 
 
 def _load(name: str) -> Tokenizer | None:

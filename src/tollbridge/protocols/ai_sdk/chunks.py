@@ -20,7 +20,7 @@ from tollbridge.protocols.errors import error_from
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Data, Event, File, Source
 from tollbridge.types.media import UNKNOWN
-from tollbridge.types.text import TOO_DEEP, Fields, exceeds_depth, limit_depth
+from tollbridge.types.text import TOO_DEEP, Fields, exceeds_depth, limit_depth, read_mapping
 
 # An error that the SDK serialized often contains the whole request with the prompt, and no message. Therefore
 # it is never shown as it is; the message is taken from the fields where the versions put it.
@@ -91,7 +91,7 @@ def read_file(chunk: wire.Chunk) -> File:
     Raises:
         StreamError: The file has no data, or invalid data.
     """
-    fields = {**chunk, **wire.mapping(chunk.get("file"))}
+    fields = {**chunk, **read_mapping(chunk.get("file"))}
     mime = wire.first_text(fields, "mediaType", "mimeType") or ""
     name = wire.first_text(fields, "filename", "name")
     url = wire.first_text(fields, "url")
@@ -149,8 +149,6 @@ def _decode_numbers(value: Any) -> bytes:
     raise StreamError("The stream contains a file with incomplete data.")
 
 
-# A JSON body with one of these fields is an error.
-_ERROR_FIELDS = ("error", "errorText", "message")
 # Before version 5.0.0, this error is the only sign that a tool of the backend failed.
 _TOOL_FAILED = re.compile(r"Error executing tool (.+?): ")
 _SOURCES: dict[str, Literal["url", "document"]] = {
@@ -176,7 +174,7 @@ class ChunkState(StreamState):
             self.fail(StreamError("The stream contains a chunk that is not an object."))
 
     def apply_body(self, body: Fields) -> list[Event]:
-        is_error = any(body.raw.get(name) is not None for name in _ERROR_FIELDS)
+        is_error = any(body.raw.get(name) is not None for name in ("error", "errorText", "message"))
         return self.interrupt(parse_error(body.raw) if is_error else self._not_recognized())
 
     def _apply(self, event: Fields, _name: bytes) -> list[Event]:
@@ -291,7 +289,7 @@ def _mark_answered(state: StreamState, chunk: wire.Chunk) -> None:
 
 
 def _request_approval(state: StreamState, chunk: wire.Chunk) -> None:
-    call_id = wire.call_id({**wire.mapping(chunk.get("toolCall")), **chunk})
+    call_id = wire.call_id({**read_mapping(chunk.get("toolCall")), **chunk})
     approval = wire.first_text(chunk, "approvalId")
     if call_id is not None and approval is not None:
         state.approvals[approval] = call_id
@@ -300,7 +298,7 @@ def _request_approval(state: StreamState, chunk: wire.Chunk) -> None:
 def _apply_approval(state: StreamState, chunk: wire.Chunk) -> None:
     call_id = state.approvals.get(wire.first_text(chunk, "approvalId") or "")
     if chunk.get("approved") is False:
-        _mark_answered(state, {"toolCallId": call_id, **wire.mapping(chunk.get("toolCall"))})
+        _mark_answered(state, {"toolCallId": call_id, **read_mapping(chunk.get("toolCall"))})
 
 
 def _add_file(state: StreamState, chunk: wire.Chunk) -> None:
@@ -311,7 +309,7 @@ def _add_file(state: StreamState, chunk: wire.Chunk) -> None:
 
 
 def _add_source(state: StreamState, chunk: wire.Chunk) -> None:
-    fields = {**chunk, **wire.mapping(chunk.get("source"))}
+    fields = {**chunk, **read_mapping(chunk.get("source"))}
     kind = _SOURCES.get(wire.first_text(fields, "sourceType") or chunk["type"])
     if kind is not None:
         source = Source(
@@ -351,7 +349,7 @@ def _finish_step(state: StreamState, chunk: wire.Chunk) -> None:
     state.calls.end_step()
     state.usage.add_step(wire.usage(chunk))
     state.read_billing(chunk, step=True)
-    _set_response(state, wire.mapping(chunk.get("response")))
+    _set_response(state, read_mapping(chunk.get("response")))
 
 
 def _finish(state: StreamState, chunk: wire.Chunk) -> None:
@@ -365,7 +363,7 @@ def _finish(state: StreamState, chunk: wire.Chunk) -> None:
     state.reason = wire.finish_reason(chunk) or state.reason
     state.usage.add_total(wire.usage(chunk))
     state.read_billing(chunk)
-    _set_response(state, wire.mapping(chunk.get("response")))
+    _set_response(state, read_mapping(chunk.get("response")))
 
 
 def _set_response(state: StreamState, chunk: wire.Chunk) -> None:
@@ -386,7 +384,7 @@ def _abort(state: StreamState, _: wire.Chunk) -> None:
 def _add_error(state: StreamState, chunk: wire.Chunk) -> None:
     error = chunk.get("errorText")  # in the UI stream
     error = chunk.get("error") if error is None else error
-    call_id = wire.first_text(wire.mapping(error), "toolCallId")
+    call_id = wire.first_text(read_mapping(error), "toolCallId")
     tool_failure = _TOOL_FAILED.match(error) if isinstance(error, str) else None
     state.deltas.flush()
     if call_id is not None:
