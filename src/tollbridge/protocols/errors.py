@@ -362,11 +362,9 @@ def _read_message(fields: Mapping[str, Any], codes: list[str]) -> str:
                 message = f"{message} at {'.'.join(map(str, location[:_PATH_LIMIT]))}"
             message = message.encode("utf-8", "replace").decode()  # lone surrogates cannot be printed
             return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + "…"
-    return (
-        f'The gateway gave no message, only the code "{codes[0]}".'
-        if codes
-        else "The gateway gave no reason."
-    )
+    if codes:
+        return f'The gateway gave no message, only the code "{codes[0]}".'
+    return "The gateway gave no reason."
 
 
 def _text(value: object, limit: int | None = None) -> str | None:

@@ -251,12 +251,8 @@ async def create_response(request: web.Request) -> web.StreamResponse:
 
 async def open_socket(request: web.Request) -> web.StreamResponse:
     if request.headers.get("Upgrade", "").lower() != "websocket":
-        raise RequestRejected(
-            426,
-            "upgrade_required",
-            "GET /v1/responses opens a WebSocket. Send an Upgrade header, or use POST.",
-            headers={"Upgrade": "websocket"},
-        )
+        message = "GET /v1/responses opens a WebSocket. Send an Upgrade header, or use POST."
+        raise RequestRejected(426, "upgrade_required", message, headers={"Upgrade": "websocket"})
     connection = web.WebSocketResponse(max_msg_size=LIMITS.body_size)
     await connection.prepare(request)
     await _Connection(request, connection).run()
@@ -316,12 +312,8 @@ async def send_body(request: web.Request, body: bytes) -> web.StreamResponse:
 
 def _read_body(request: web.Request) -> dict[str, Any]:
     if not request.content_type.endswith("json"):
-        raise RequestRejected(
-            415,
-            "unsupported_media_type",
-            f"The content type {request.content_type} is not accepted. Send application/json.",
-            param="Content-Type",
-        )
+        message = f"The content type {request.content_type} is not accepted. Send application/json."
+        raise RequestRejected(415, "unsupported_media_type", message, param="Content-Type")
     return validation.read_json(request[BODY])
 
 

@@ -137,12 +137,8 @@ class Service:
         if self._api_key is None:
             return
         if bearer is None:
-            raise RequestRejected(
-                401,
-                "missing_api_key",
-                "The API key is missing. Send it as `Authorization: Bearer KEY`.",
-                param="Authorization",
-            )
+            message = "The API key is missing. Send it as `Authorization: Bearer KEY`."
+            raise RequestRejected(401, "missing_api_key", message, param="Authorization")
         if not hmac.compare_digest(bearer.encode(), self._api_key.encode()):
             raise RequestRejected(401, "invalid_api_key", "The API key is wrong.", param="Authorization")
 

@@ -81,8 +81,7 @@ class _Maker:
                 return True
             case "null":
                 return None
-        example = _FORMATS.get(str(schema.get("format")))
-        if example is not None:
+        if example := _FORMATS.get(str(schema.get("format"))):
             return example
         text = (self._hint(name) or name).ljust(_bound(schema, "minLength", 0), ".")
         return text[: _bound(schema, "maxLength", len(text))]

@@ -142,9 +142,8 @@ def _read_lifetime(request: ChatRequest) -> float | None:
     values = [extra.get("cache_ttl"), extra.get("prompt_cache_retention")]
     values += [option.get("ttl") for option in options if isinstance(option, Mapping)]
     matches = [_LIFETIME.fullmatch(value) for value in values if isinstance(value, str)]
-    return max(
-        (int(match[1]) * (3600.0 if match[2] == "h" else 60.0) for match in matches if match), default=None
-    )
+    lifetimes = (int(match[1]) * (3600.0 if match[2] == "h" else 60.0) for match in matches if match)
+    return max(lifetimes, default=None)
 
 
 def _length(links: Sequence[Link]) -> int:
