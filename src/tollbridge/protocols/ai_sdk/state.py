@@ -295,8 +295,7 @@ class DeltaBuffer:
 
     def check_surrogates(self, text: str) -> None:
         """Look for surrogates. The fast path does not need this, because msgspec rejects lone surrogates."""
-        if not self._has_surrogates and _SURROGATE.search(text):
-            self._has_surrogates = True
+        self._has_surrogates = self._has_surrogates or _SURROGATE.search(text) is not None
 
     def flush(self) -> None:
         pieces = self._pieces
