@@ -767,6 +767,7 @@ NOT_READERS: dict[str, str] = {
     "tokens/prompts.py:read_message": "counts texts with Tokenizer",
     "tokens/prompts.py:read_toolset": "counts texts with Tokenizer",
     "types/errors.py:hide_key": "is given truncated texts",
+    "types/text.py:read_mapping": "checks a type",
 }
 READER_PACKAGES = (
     "frontends/stdio",

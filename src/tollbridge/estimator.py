@@ -130,14 +130,10 @@ class HybridTokenEstimator:
         text features.
         """
         counts = self._text_counts.get(model)
-        if counts is not None and (count := counts.cache.recent.get(text)) is not None:
-            return count
-        return self._count_text(model, text)
-
-    def _count_text(self, model: str, text: str) -> int:
-        counts = self._text_counts.get(model)
         if counts is None:
             counts = self._read(lambda ledger: self._load_weights(ledger, model))
+        elif (recent := counts.cache.recent.get(text)) is not None:
+            return recent
         key = text_key(text)
         count = counts.cache.get(key)
         if count is None:
@@ -209,7 +205,6 @@ class HybridTokenEstimator:
         """
         parts = tuple(answer)
         name = replace_surrogates(provider[:ID_LIMIT]).replace("\n", " ") if provider else None
-
         return self._write(
             lambda ledger: ledger.record(request, usage, estimate=estimate, provider=name, answer=parts)
         )
@@ -243,9 +238,8 @@ class HybridTokenEstimator:
 
     def is_calibrated(self, model: str) -> bool:
         """Return whether the tokenizer of a model is known: bundled, or learned from reports or counts."""
-        if family_of(model).vocabulary is not None or model in self._counted_models:
-            return True
-        return self.seen(model) > 0
+        is_bundled = family_of(model).vocabulary is not None
+        return is_bundled or model in self._counted_models or self.seen(model) > 0
 
     def seen(self, model: str) -> int:
         """Return how many requests of a model were learned from."""

@@ -284,7 +284,6 @@ class Catalog:
         return fetched
 
     def _store(self, key: int, previous: CachedModels | None, fetch: asyncio.Task[CachedModels]) -> None:
-        """Store the result of a fetch."""
         self._fetches.pop(key, None)
         error = None if fetch.cancelled() else fetch.exception()
         if isinstance(error, BridgeError):
@@ -307,8 +306,6 @@ class Catalog:
 _PACKAGE = "genai_prices"
 # The package's names of creators, where they differ from those in model ids.
 _PROVIDERS = {"xai": "x-ai", "mistralai": "mistral", "meta-llama": "meta", "moonshot": "moonshotai"}
-# A gateway that lists other providers' models under their full ids.
-_RESELLER = "openrouter"
 _MILLION, _THOUSAND = Decimal(1_000_000), Decimal(1_000)
 # The package's names of the prices that depend on the length of the prompt.
 _TOKEN_PRICES = {
@@ -376,7 +373,7 @@ def _find_prices(snapshot: DataSnapshot, model: str, base_url: str) -> Prices | 
     places: list[tuple[str, str | None, str | None]]
     places = [(model, None, base_url), (identity.name, None, base_url)]
     if creator:
-        places += [(identity.name, _PROVIDERS.get(creator, creator), None), (model, _RESELLER, None)]
+        places += [(identity.name, _PROVIDERS.get(creator, creator), None), (model, "openrouter", None)]
     else:
         places.append((model, None, None))
     for name, provider, url in places:

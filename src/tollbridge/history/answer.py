@@ -63,8 +63,11 @@ def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> lis
                     parts.append(
                         ToolCallPart(event.call_id, event.name, _arguments(event.input), event.metadata)
                     )
-            case File():
-                parts.append(_file_part(event))
+            case File(mime, data, url, name):
+                if data is None:
+                    parts.append(DataPart(replace_surrogates(url or "").encode(), LINK, name))
+                else:
+                    parts.append(DataPart(data, display_mime(data, mime), name))
             case Source():
                 parts.append(DataPart(write_json(_citation(event)).encode(), CITATION))
             case Data():
@@ -164,12 +167,6 @@ def _arguments(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"input": value}
 
 
-def _file_part(file: File) -> DataPart:
-    if file.data is not None:
-        return DataPart(file.data, display_mime(file.data, file.mime), file.name)
-    return DataPart(replace_surrogates(file.url or "").encode(), LINK, file.name)
-
-
 def _citation(source: Source) -> dict[str, object]:
     fields = {"sourceId": source.id, "url": source.url, "title": source.title}
     fields |= {"mediaType": source.mime, "filename": source.filename}
@@ -198,12 +195,15 @@ class AnswerEvents:
 
     def take(self, events: Iterable[Event]) -> list[Event]:
         """Return the events with the caller's tool names."""
-        result = [self._rename(event) for event in events]
-        for event in result:
-            if isinstance(event, ToolCall) and not event.offered:
-                self._withheld[event.call_id] = event
+        result: list[Event] = []
+        for event in events:
+            if isinstance(event, ToolCall):
+                event = msgspec.structs.replace(event, name=self._restore_name(event.name))
+                if not event.offered:
+                    self._withheld[event.call_id] = event
             elif isinstance(event, Finished):
                 self._invalid = event.invalid
+            result.append(event)
         return result
 
     def close(self, error: BridgeError | None = None) -> tuple[list[Event], BridgeError | None]:
@@ -216,12 +216,6 @@ class AnswerEvents:
         if isinstance(error, BrokenCall) and all(self._is_answerable(call_id) for call_id in error.calls):
             return [self._pass_on(self._withheld[call_id]) for call_id in error.calls], None
         return [], error
-
-    def _rename(self, event: Event) -> Event:
-        if not isinstance(event, ToolCall) or self._restore_name(event.name) == event.name:
-            return event
-        name = self._restore_name(event.name)
-        return ToolCall(event.call_id, name, event.input, event.offered, event.metadata)
 
     def _rejected_calls(self) -> BrokenCall | None:
         """Return an error if the answer ended with calls that the gateway rejected."""

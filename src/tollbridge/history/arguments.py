@@ -19,9 +19,8 @@ INVALID = "_invalid_arguments"
 # Longer texts are not repaired, because that parses them several times.
 REPAIR_LIMIT = 1024 * 1024
 
-# A Markdown code fence of three backticks, with the language on the first line.
+# A Markdown code fence, which has the language on the first line.
 _FENCE = "```"
-_FENCE_LANGUAGES = ("", "json")
 _SPACE = re.compile(r"\s*")
 # A JSON string, which may be open at the end. Possessive: a long string needs no memory for backtracking.
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
@@ -109,7 +108,7 @@ def _parse_single_value(text: str) -> Any:
 def _remove_fence(text: str) -> str:
     """Remove the Markdown code fence around a text."""
     first, line_end, rest = text.strip().partition("\n")
-    is_fenced = first.startswith(_FENCE) and first[len(_FENCE) :].strip() in _FENCE_LANGUAGES
+    is_fenced = first.startswith(_FENCE) and first[len(_FENCE) :].strip() in ("", "json")
     content, last_line_end, last = rest.rpartition("\n")
     return content if line_end and is_fenced and last_line_end and last.strip() == _FENCE else text
 

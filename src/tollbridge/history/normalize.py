@@ -78,7 +78,7 @@ def normalize_request(
     messages = [_normalize_parts(message, names, learned, changes) for message in messages]
     messages = pair_results(messages, changes)
     if not quirks.rich_results:
-        messages = results_as_text(messages, changes)
+        messages = [results_as_text(message, changes) for message in messages]
     if not quirks.calls:
         messages = calls_as_text(messages, changes)
     elif learned.calls_as_text:

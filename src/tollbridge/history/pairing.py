@@ -135,11 +135,6 @@ class _ConversationBuilder:
 FROM_TOOL = "[From a tool result:]"
 
 
-def results_as_text(messages: Iterable[Message], changes: Changes) -> list[Message]:
-    """Reduce results to text, and put their images and files after them in the same message."""
-    return [_move_result_files(message, changes) for message in messages]
-
-
 def calls_as_text(
     messages: Sequence[Message], changes: Changes, only: frozenset[str] | None = None
 ) -> list[Message]:
@@ -150,14 +145,8 @@ def calls_as_text(
         only: The ids of the calls to convert, together with the other calls of the same messages. By default
             all calls are converted.
     """
-    ids = {part.call_id for message in messages for part in _calls_and_results(message)}
-    if only is not None:
-        ids = {
-            part.call_id
-            for message in messages
-            if _contains(message, only)
-            for part in _calls_and_results(message)
-        }
+    chosen = messages if only is None else [message for message in messages if _contains(message, only)]
+    ids = {part.call_id for message in chosen for part in _calls_and_results(message)}
     if ids:
         changes.add("spoken", "Sent tool calls and their results as text.")
     converted: list[Message] = []
@@ -179,20 +168,15 @@ def _contains(message: Message, ids: AbstractSet[str]) -> bool:
     return any(part.call_id in ids for part in _calls_and_results(message))
 
 
-def _move_result_files(message: Message, changes: Changes) -> Message:
-    files = [
-        item
-        for part in message.parts
-        if isinstance(part, ToolResultPart)
-        for item in part.parts
-        if isinstance(item, DataPart)
-    ]
+def results_as_text(message: Message, changes: Changes) -> Message:
+    """Reduce results to text, and put their images and files after them in the same message."""
+    results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+    files = [item for result in results for item in result.parts if isinstance(item, DataPart)]
     if not files:
         return message
     changes.add("results", "Sent the images and files of tool results in a message after them.")
-    results: list[Part] = [_text_result(part) for part in message.parts if isinstance(part, ToolResultPart)]
     others = [part for part in message.parts if not isinstance(part, ToolResultPart)]
-    return Message(message.role, (*results, TextPart(FROM_TOOL), *files, *others))
+    return Message(message.role, (*map(_text_result, results), TextPart(FROM_TOOL), *files, *others))
 
 
 def _text_result(result: ToolResultPart) -> ToolResultPart:

@@ -77,9 +77,7 @@ class ReasoningPacker:
         result: list[Event] = []
         for event in events:
             match event:
-                case ReasoningDelta():
-                    self._add_text(event)
-                case Corrected(of="reasoning"):
+                case ReasoningDelta() | Corrected(of="reasoning"):
                     self._add_text(event)
                 case ReasoningEnded():
                     event = self._end_block(event)

@@ -18,6 +18,7 @@ from tollbridge.types.messages import (
     without_markers,
 )
 from tollbridge.types.models import ID_LIMIT
+from tollbridge.types.text import read_mapping
 
 
 class CacheRules(msgspec.Struct, frozen=True):
@@ -45,12 +46,11 @@ _CACHE_CONTROL = re.compile(r"claude|gemini|qwen", re.IGNORECASE)
 # The options of a cache breakpoint with the provider's default lifetime.
 _BREAKPOINT: Mapping[str, Any] = {"type": "ephemeral"}
 _COMPILED = tuple((re.compile(pattern), rules) for pattern, rules in RULES)
-_DEFAULT_RULES = CacheRules()
 
 
 def rules_for(model: str) -> CacheRules:
     lowered = model[:ID_LIMIT].lower()
-    return next((rules for pattern, rules in _COMPILED if pattern.search(lowered)), _DEFAULT_RULES)
+    return next((rules for pattern, rules in _COMPILED if pattern.search(lowered)), CacheRules())
 
 
 def needs_cache_control(model: str) -> bool:
@@ -84,9 +84,7 @@ def extra_with_caching(request: ChatRequest) -> dict[str, Any]:
     """
     extra = dict(request.extra or {})
     if request.asks_for("caching"):
-        options = extra.get("providerOptions")
-        options = options if isinstance(options, Mapping) else {}
-        gateway = options.get("gateway")
-        gateway = gateway if isinstance(gateway, Mapping) else {}
+        options = read_mapping(extra.get("providerOptions"))
+        gateway = read_mapping(options.get("gateway"))
         extra["providerOptions"] = {**options, "gateway": {"caching": "auto", **gateway}}
     return extra

@@ -9,7 +9,6 @@ from typing import Any
 _BUDGET_MODELS = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?!\d)(?![-.](?:[2-46-9]|\d\d)(?!\d)))")
 BUDGETS = {"minimal": 1_024, "low": 4_096, "medium": 12_288, "high": 24_576}
 _MIN_BUDGET = BUDGETS["minimal"]
-_EFFORTS = {"minimal": "low"}
 
 
 def choose_thinking(model: str, effort: str, max_tokens: int) -> tuple[dict[str, Any] | None, str | None]:
@@ -17,7 +16,7 @@ def choose_thinking(model: str, effort: str, max_tokens: int) -> tuple[dict[str,
     if effort == "none":
         return {"type": "disabled"}, None
     if not _BUDGET_MODELS.search(model):
-        return {"type": "adaptive"}, _EFFORTS.get(effort, effort)
+        return {"type": "adaptive"}, "low" if effort == "minimal" else effort
     if max_tokens <= _MIN_BUDGET:
         return None, None
     budget = min(BUDGETS.get(effort, BUDGETS["high"]), max(_MIN_BUDGET, max_tokens // 2))

@@ -19,7 +19,7 @@ import msgspec
 
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import Billing, CostSource, Usage, parse_amount, token_count
-from tollbridge.types.text import Fields, read_json
+from tollbridge.types.text import Fields, read_json, read_mapping
 
 # LiteLLM sends its header before the body, so that of a stream has no cost yet.
 COST_HEADER = "x-litellm-response-cost"
@@ -47,19 +47,15 @@ def read_billing(
     is_generation = isinstance(response_id, str) and response_id.startswith(_GENERATION_PREFIXES)
     if not (metadata or usage or provider or is_generation):
         return None
-    gateway = _mapping(_mapping(metadata).get("gateway"))
-    routing = _mapping(gateway.get("routing"))
+    gateway = read_mapping(read_mapping(metadata).get("gateway"))
+    routing = read_mapping(gateway.get("routing"))
     billing = Billing(
         provider=_text(provider) or _text(routing.get("finalProvider")),
         generation_id=_text(gateway.get("generationId")) or (_text(response_id) if is_generation else None),
     )
-    billing |= _read_usage_cost(_mapping(usage)) | _read_gateway_cost(gateway)
+    charged = _bill(gateway.get("cost"), gateway.get("marketCost"), gateway.get("gatewayCost"), "gateway")
+    billing |= _read_usage_cost(read_mapping(usage)) | charged
     return billing if billing != Billing() else None
-
-
-def _read_gateway_cost(gateway: Mapping[str, Any]) -> Billing:
-    """Return the cost in the metadata of Vercel AI Gateway."""
-    return _bill(gateway.get("cost"), gateway.get("marketCost"), gateway.get("gatewayCost"), "gateway")
 
 
 def _read_usage_cost(usage: Mapping[str, Any]) -> Billing:
@@ -68,7 +64,7 @@ def _read_usage_cost(usage: Mapping[str, Any]) -> Billing:
     OpenRouter charges only its fee if the user's own provider key was used; the provider charges the rest.
     """
     cost = parse_cost(usage.get("cost"))
-    upstream = parse_cost(_mapping(usage.get("cost_details")).get("upstream_inference_cost"))
+    upstream = parse_cost(read_mapping(usage.get("cost_details")).get("upstream_inference_cost"))
     if usage.get("is_byok") is True and cost is not None and upstream:
         return Billing(cost + upstream, "market")
     return _bill(usage.get("cost"), usage.get("market_cost"), usage.get("gateway_cost"), "usage")
@@ -179,14 +175,10 @@ def _read_data(body: bytes, name: str) -> Mapping[str, Any]:
         answer = read_json(body)
     except ValueError:
         raise StreamError(f"The gateway's {name} is not JSON.") from None
-    data = _mapping(_mapping(answer).get("data", answer))
+    data = read_mapping(read_mapping(answer).get("data", answer))
     if not data:
         raise StreamError(f"The gateway's {name} is empty.")
     return data
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _text(value: object) -> str | None:

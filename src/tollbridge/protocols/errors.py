@@ -158,7 +158,6 @@ _UNSPECIFIC = {InvalidRequest, ServerFailed}
 
 # The fields for the message, the most specific first.
 _MESSAGE_NAMES = ("message", "msg", "error_description", "title")
-_MESSAGE_FIELDS = frozenset(_MESSAGE_NAMES)
 
 # Types of the event that contains an error; they do not describe the error.
 _NOT_CODES = {"", "error", "response.failed"}
@@ -337,7 +336,7 @@ def _read_embedded(message: object) -> dict[str, Any] | list[Any] | None:
     except (ValueError, RecursionError):
         value = _read_python(text)
     # An object without a message would hide the text that it is part of.
-    has_message = isinstance(value, dict | list) and _MESSAGE_FIELDS.intersection(_flatten(value))
+    has_message = isinstance(value, dict | list) and not _flatten(value).keys().isdisjoint(_MESSAGE_NAMES)
     return value if has_message else None
 
 
@@ -363,11 +362,9 @@ def _read_message(fields: Mapping[str, Any], codes: list[str]) -> str:
                 message = f"{message} at {'.'.join(map(str, location[:_PATH_LIMIT]))}"
             message = message.encode("utf-8", "replace").decode()  # lone surrogates cannot be printed
             return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + "…"
-    return (
-        f'The gateway gave no message, only the code "{codes[0]}".'
-        if codes
-        else "The gateway gave no reason."
-    )
+    if codes:
+        return f'The gateway gave no message, only the code "{codes[0]}".'
+    return "The gateway gave no reason."
 
 
 def _text(value: object, limit: int | None = None) -> str | None:

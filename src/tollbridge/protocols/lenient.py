@@ -27,13 +27,9 @@ def read_object(value: object, kind: type[Object]) -> Object:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        return _read_fields(value, kind)
-
-
-def _read_fields(value: object, kind: type[Object]) -> Object:
-    """Convert each field on its own, because one of them has the wrong type."""
-    if not isinstance(value, dict):
-        return kind()
+        if not isinstance(value, dict):
+            return kind()
+    # A field has the wrong type, so each is converted on its own.
     fields = {name: _read_field(value[key], type_) for name, key, type_ in _list_fields(kind) if key in value}
     return kind(**{name: field for name, field in fields.items() if field is not None})
 

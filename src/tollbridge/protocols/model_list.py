@@ -290,7 +290,6 @@ def _map_names(value: object, table: Mapping[str, str]) -> set[str]:
     return {table[name] for name in _texts(value) if name in table}
 
 
-_ACTIVE = 0
 _Number = TypeVar("_Number", int, Decimal)
 
 
@@ -319,11 +318,8 @@ def read_endpoints(body: bytes) -> Endpoints:
     entries = data.get("endpoints") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(entries, list):
         raise StreamError("The gateway's list of endpoints has no `endpoints`.")
-    active = [
-        entry
-        for entry in entries[:TAG_LIMIT]
-        if isinstance(entry, dict) and entry.get("status", _ACTIVE) == _ACTIVE
-    ]
+    entries = [entry for entry in entries[:TAG_LIMIT] if isinstance(entry, dict)]
+    active = [entry for entry in entries if entry.get("status", 0) == 0]
     models = [model for entry in active if (model := read_model({**entry, "id": "endpoint"}))]
     shared = read_model({"id": "model", "architecture": data.get("architecture")})
     caching = (

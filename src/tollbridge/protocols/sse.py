@@ -31,7 +31,6 @@ _COMMENTS = re.compile(rb"(?m)^(?::[^\n]*+\n++){4,}+")
 _BLANK_LINES = re.compile(rb"\n{3,}+")
 _FAST_STARTS = (b"data:", b"event:")
 _BOM = b"\xef\xbb\xbf"
-_IGNORED_FIELDS = (b"id", b"retry")
 
 # The name and the data of one event. The name is empty if the frame has no `event` line.
 Frame = tuple[bytes, bytes]
@@ -227,7 +226,7 @@ class _LineDecoder:
             self._data.append(value)
         elif field == b"event":
             self._event = value
-        elif field not in _IGNORED_FIELDS:
+        elif field not in (b"id", b"retry"):
             self.has_unknown_fields = True
 
     def _check_size(self) -> bool:
@@ -240,12 +239,9 @@ class _LineDecoder:
 def _skip_comments(lines: bytes) -> bytes:
     """Remove runs of comments and of blank lines: a server can send millions of them, and compress them."""
     if b"\n:" in lines or lines.startswith(b":"):
-        lines = _COMMENTS.sub(_replace_comments, lines)
+        # A blank line ends a frame also between comments.
+        lines = _COMMENTS.sub(lambda run: b"\n" if b"\n\n" in run[0] else b"", lines)
     return _BLANK_LINES.sub(b"\n\n", lines) if b"\n\n\n" in lines else lines
-
-
-def _replace_comments(run: re.Match[bytes]) -> bytes:
-    return b"\n" if b"\n\n" in run[0] else b""  # a blank line ends a frame also between comments
 
 
 def frame_too_large(limit: int) -> StreamError:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tollbridge.storage.reports import Dimension, UsageGroup, add_amounts
+from tollbridge.storage.reports import Dimension, UsageGroup
 from tollbridge.storage.rows import COST_UNIT, encode_text
-from tollbridge.types.events import Usage
+from tollbridge.types.events import Usage, add_known
 
 if TYPE_CHECKING:
     from tollbridge.storage.store import FindPrices
@@ -180,8 +180,8 @@ def _price_now(
                 group = by_key[key]
                 by_key[key] = msgspec.structs.replace(
                     group,
-                    cost=add_amounts(group.cost, count * cost),
-                    computed=add_amounts(group.computed, count * cost),
+                    cost=add_known(group.cost, count * cost),
+                    computed=add_known(group.computed, count * cost),
                     unbilled=group.unbilled + count,
                     unpriced=group.unpriced - count,
                 )

@@ -30,19 +30,18 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 from hashlib import blake2s
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
 from tollbridge.storage.budgets import BudgetStatus
 from tollbridge.storage.rows import StoredReport
 from tollbridge.tokens.records import Accuracy
-from tollbridge.types.events import Usage
+from tollbridge.types.events import Usage, add_known
 
 if TYPE_CHECKING:
     from tollbridge.storage.store import FindPrices, Store
 
-Number = TypeVar("Number", int, Decimal)
 # The calling program is the row's initiator.
 Dimension = Literal["day", "month", "model", "conversation", "account", "provider", "caller"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -101,7 +100,7 @@ class UsageTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     def __add__(self, other: UsageTotals) -> UsageTotals:
         sums: dict[str, Any] = {
-            name: add_amounts(getattr(self, name), getattr(other, name))
+            name: add_known(getattr(self, name), getattr(other, name))
             for name in UsageTotals.__struct_fields__
             if name != "outcomes"
         }
@@ -126,12 +125,6 @@ class UsageGroup(UsageTotals, frozen=True, kw_only=True):
 
 def add_up(groups: Iterable[UsageTotals]) -> UsageTotals:
     return sum(groups, UsageTotals())
-
-
-def add_amounts(left: Number | None, right: Number | None) -> Number | None:
-    if left is None:
-        return right
-    return left if right is None else left + right
 
 
 def start_of_day(now: float, days_ago: int = 0) -> float:
@@ -170,11 +163,9 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
 def _last_day(period: str) -> str | None:
     """Return the last day of the current day or month; `None` for other periods."""
     today = date.today()
-    if period == "day":
-        return today.isoformat()
-    return (
-        today.replace(day=monthrange(today.year, today.month)[1]).isoformat() if period == "month" else None
-    )
+    if period == "month":
+        today = today.replace(day=monthrange(today.year, today.month)[1])
+    return today.isoformat() if period in ("day", "month") else None
 
 
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,7 +242,8 @@ class UsageReports:
         """
         async with self._lock:
             now = time.time()
-            since, until = (_day_name(start_of_day(now, back)) for back in (days - 1, 0))
+            starts = (time.localtime(start_of_day(now, back)) for back in (days - 1, 0))
+            since, until = (time.strftime("%Y-%m-%d", start) for start in starts)
             revision = f"{await self._store.usage.revision()}-{since}-{until}"
             if self._report is None or self._report.revision != revision:
                 empty = UsageReport(revision=revision, since=since, until=until, generated=now)
@@ -279,15 +271,13 @@ class UsageReports:
         cells = await usage.sums(("day", "model"), *period, prices)
         conversations = await usage.sums(("conversation",), *period, prices, limit=CONVERSATION_LIMIT)
         misses = await self._store.prompts.misses(period[0], MISS_LIMIT)
-        by_day, by_model = _regroup(cells, 0), _regroup(cells, 1)
+        by_day, by_model = _regroup(cells, 0), _regroup(cells, 1).items()
+        by_cost = sorted(by_model, key=lambda item: (item[1].cost or 0, item[1].tokens), reverse=True)
         return msgspec.structs.replace(
             empty,
             total=add_up(cells),
             days=[{"day": day, **_fields(by_day[day])} for day in sorted(by_day)],
-            models=[
-                {"model": model, **_fields(totals)}
-                for model, totals in sorted(by_model.items(), key=_expense, reverse=True)
-            ],
+            models=[{"model": model, **_fields(totals)} for model, totals in by_cost],
             series=[
                 {"day": cell.key[0], "model": cell.key[1], "cost": cell.cost, "tokens": cell.tokens}
                 for cell in cells
@@ -322,13 +312,5 @@ def _regroup(cells: Iterable[UsageGroup], index: int) -> dict[str, UsageTotals]:
     return totals
 
 
-def _expense(entry: tuple[str, UsageTotals]) -> tuple[Decimal | int, int]:
-    return entry[1].cost or 0, entry[1].tokens
-
-
 def _fields(totals: UsageTotals) -> dict[str, Any]:
     return {name: getattr(totals, name) for name in UsageTotals.__struct_fields__}
-
-
-def _day_name(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(seconds))

@@ -332,15 +332,13 @@ async def list_models(request: web.Request) -> web.StreamResponse:
 
 
 def _read_spec(request: web.Request, default: int | None = None) -> int:
-    version = request.headers.get("ai-language-model-specification-version")
+    header = "ai-language-model-specification-version"
+    version = request.headers.get(header)
     if version is None and default is not None:
         return {"1": 2, "3": 3, "4": 4}.get(request.match_info["version"], default)
     if version not in ("2", "3", "4"):
-        reject(
-            "unsupported_specification",
-            f"Unsupported specification version {version!r}. Supported versions: 2, 3 and 4.",
-            "ai-language-model-specification-version",
-        )
+        problem = f"Unsupported specification version {version!r}. Supported versions: 2, 3 and 4."
+        reject("unsupported_specification", problem, header)
     return int(version)
 
 

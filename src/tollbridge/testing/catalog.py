@@ -78,12 +78,8 @@ def find_model(model_id: str) -> Mapping[str, Any]:
     model = _BY_ID.get(model_id)
     if model is None:
         valid = ", ".join(_BY_ID)
-        raise RequestRejected(
-            404,
-            "model_not_found",
-            f"The model {show_value(model_id)} does not exist. Valid models: {valid}.",
-            param="model",
-        )
+        message = f"The model {show_value(model_id)} does not exist. Valid models: {valid}."
+        raise RequestRejected(404, "model_not_found", message, param="model")
     return model
 
 
@@ -122,11 +118,8 @@ def find_language_model(model_id: str) -> Mapping[str, Any]:
     """Return the entry of a model that can create responses. Any other is rejected."""
     model = find_model(model_id)
     if model["type"] != "language":
-        reject(
-            "unsupported_model",
-            f"The model {show_value(model_id)} is of type {model['type']} and cannot create responses.",
-            "model",
-        )
+        problem = f"The model {show_value(model_id)} is of type {model['type']} and cannot create responses."
+        reject("unsupported_model", problem, "model")
     return model
 
 

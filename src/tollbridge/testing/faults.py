@@ -302,9 +302,8 @@ def keep_only_deltas(event: Event) -> Event | None:
     # Keep the items of calls: without them, clients cannot distinguish one call from another.
     is_call = event.get("item", {}).get("type") == "function_call"
     parts = ("response.output_item.", "response.content_part.", "response.reasoning_summary_part.")
-    return (
-        event if is_call or not (event["type"].startswith(parts) or event["type"].endswith(".done")) else None
-    )
+    is_dropped = event["type"].startswith(parts) or event["type"].endswith(".done")
+    return event if is_call or not is_dropped else None
 
 
 @change_events

@@ -112,9 +112,8 @@ def draw_bridge(width: int = 320, height: int = 180) -> bytes:
 
     def colour(x: int, y: int) -> bytes:
         in_tower = min(abs(x - tower) for tower in towers) < width // 80
-        cable = (
-            deck - (deck - top) * min((abs(x - end) / (width // 4)) for end in (0, width // 2, width)) ** 2
-        )
+        distance = min(abs(x - end) for end in (0, width // 2, width)) / (width // 4)
+        cable = deck - (deck - top) * distance**2
         if top <= y < height * 4 // 5 and (in_tower or deck <= y < deck + height // 30):
             return steel
         if cable <= y < deck and (y - cable < height / 60 or x % (width // 20) == 0):

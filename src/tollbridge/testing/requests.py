@@ -212,12 +212,8 @@ def _resolve_reference(item: Item, stores: Sequence[ResponseStore], name: str) -
     for store in stores:
         if (stored_item := store.find_item(item["id"])) is not None:
             return stored_item
-    raise RequestRejected(
-        404,
-        "item_not_found",
-        f"Item with id {show_value(item['id'])} not found. Items are not stored when store is false.",
-        param=f"{name}.id",
-    )
+    message = f"Item with id {show_value(item['id'])} not found. Items are not stored when store is false."
+    raise RequestRejected(404, "item_not_found", message, param=f"{name}.id")
 
 
 def accept_compaction(body: CompactBody, stores: Sequence[ResponseStore]) -> AcceptedRequest:

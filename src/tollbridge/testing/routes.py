@@ -106,8 +106,6 @@ _COMPRESSORS: dict[str | None, Callable[[], Compressor]] = {
 
 _STORED_RESPONSES = 100  # per connection
 _QUEUED_MESSAGES = 16  # read while a response is sent
-# Fields that exist only over HTTP.
-_HTTP_FIELDS = ("stream", "stream_options", "background")
 
 
 class _Connection:
@@ -197,7 +195,7 @@ class _Connection:
 def _check_create(body: Mapping[str, Any]) -> None:
     if body.get("type") != "response.create":
         reject("invalid_value", "type must be response.create.", "type")
-    for field in _HTTP_FIELDS:
+    for field in ("stream", "stream_options", "background"):  # these exist only over HTTP
         if field in body:
             reject("unsupported_parameter", f"{field} is not available over a WebSocket. Remove it.", field)
 
@@ -253,12 +251,8 @@ async def create_response(request: web.Request) -> web.StreamResponse:
 
 async def open_socket(request: web.Request) -> web.StreamResponse:
     if request.headers.get("Upgrade", "").lower() != "websocket":
-        raise RequestRejected(
-            426,
-            "upgrade_required",
-            "GET /v1/responses opens a WebSocket. Send an Upgrade header, or use POST.",
-            headers={"Upgrade": "websocket"},
-        )
+        message = "GET /v1/responses opens a WebSocket. Send an Upgrade header, or use POST."
+        raise RequestRejected(426, "upgrade_required", message, headers={"Upgrade": "websocket"})
     connection = web.WebSocketResponse(max_msg_size=LIMITS.body_size)
     await connection.prepare(request)
     await _Connection(request, connection).run()
@@ -318,12 +312,8 @@ async def send_body(request: web.Request, body: bytes) -> web.StreamResponse:
 
 def _read_body(request: web.Request) -> dict[str, Any]:
     if not request.content_type.endswith("json"):
-        raise RequestRejected(
-            415,
-            "unsupported_media_type",
-            f"The content type {request.content_type} is not accepted. Send application/json.",
-            param="Content-Type",
-        )
+        message = f"The content type {request.content_type} is not accepted. Send application/json."
+        raise RequestRejected(415, "unsupported_media_type", message, param="Content-Type")
     return validation.read_json(request[BODY])
 
 

@@ -45,7 +45,6 @@ from tollbridge.testing.validation import read_shape
 from tollbridge.types.events import Usage
 
 SCENARIO_HEADER = "x-tollbridge-scenario"
-_FINAL_EVENTS = frozenset({"response.completed", "response.incomplete"})
 
 # A model of the caller. None means: use the answer of the scripted model.
 Model = Callable[[AcceptedRequest], ScriptedAnswer | None]
@@ -138,12 +137,8 @@ class Service:
         if self._api_key is None:
             return
         if bearer is None:
-            raise RequestRejected(
-                401,
-                "missing_api_key",
-                "The API key is missing. Send it as `Authorization: Bearer KEY`.",
-                param="Authorization",
-            )
+            message = "The API key is missing. Send it as `Authorization: Bearer KEY`."
+            raise RequestRejected(401, "missing_api_key", message, param="Authorization")
         if not hmac.compare_digest(bearer.encode(), self._api_key.encode()):
             raise RequestRejected(401, "invalid_api_key", "The API key is wrong.", param="Authorization")
 
@@ -206,7 +201,7 @@ class Service:
         answer = scenario.answer(custom_answer or make_answer(request, scenario.words, self.settings.pace))
         steps = scenario.events(make_events(request, answer, scenario.reasoning), self.settings)
         for step in number_events(steps) if scenario.numbered else steps:
-            if isinstance(step, dict) and step["type"] in _FINAL_EVENTS:
+            if isinstance(step, dict) and step["type"] in ("response.completed", "response.incomplete"):
                 self._store(request, step["response"]["output"], stores)
             yield step
             # Now the step has been sent: a client that has disconnected has not received the usage.

@@ -110,9 +110,8 @@ def _check_image(url: str | None, param: str) -> None:
     try:
         split_data_url(url)
     except ValueError as error:
-        reject(
-            "invalid_image_url", f"{param} is neither an http(s) URL nor a base64 data URL: {error}.", param
-        )
+        problem = f"{param} is neither an http(s) URL nor a base64 data URL: {error}."
+        reject("invalid_image_url", problem, param)
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:

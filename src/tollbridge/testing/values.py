@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tollbridge.types.text import read_mapping
+
 Schema = Mapping[str, Any]
 
 _MAX_DEPTH = 12
@@ -63,7 +65,7 @@ class _Maker:
             kind = "object" if is_object else "array" if "items" in schema else "string"
         match kind:
             case "object":
-                properties = _mapping(schema.get("properties"))
+                properties = read_mapping(schema.get("properties"))
                 names = _names(schema.get("required"))
                 if self._full:
                     names = [*names, *(field for field in properties if field not in names)]
@@ -79,8 +81,7 @@ class _Maker:
                 return True
             case "null":
                 return None
-        example = _FORMATS.get(str(schema.get("format")))
-        if example is not None:
+        if example := _FORMATS.get(str(schema.get("format"))):
             return example
         text = (self._hint(name) or name).ljust(_bound(schema, "minLength", 0), ".")
         return text[: _bound(schema, "maxLength", len(text))]
@@ -107,17 +108,13 @@ class _Maker:
 def _merge(schema: Schema) -> Schema:
     merged: dict[str, Any] = {key: value for key, value in schema.items() if key != "allOf"}
     for part in (part for part in _list(schema, "allOf") if isinstance(part, Mapping)):
-        properties = {**_mapping(merged.get("properties")), **_mapping(part.get("properties"))}
+        properties = {**read_mapping(merged.get("properties")), **read_mapping(part.get("properties"))}
         required = [*_names(merged.get("required")), *_names(part.get("required"))]
         merged = {**merged, **part, "properties": properties, "required": list(dict.fromkeys(required))}
     return merged
 
 
 # Schemas can be invalid. A value of the wrong type counts as missing.
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _names(value: object) -> list[str]:

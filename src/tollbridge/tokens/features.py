@@ -16,7 +16,7 @@ import sys
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -180,6 +180,14 @@ class TokenTable(msgspec.Struct, frozen=True):
         """Estimate the categories of a text from its characters, as weights of this table."""
         first = self.size - SIZE
         return tuple((first + kind, count) for kind, count in estimate_categories(text))
+
+
+def add_vectors(vectors: Iterable[Vector]) -> Vector:
+    totals: dict[int, int] = {}
+    for vector in vectors:
+        for kind, count in vector:
+            totals[kind] = totals.get(kind, 0) + count
+    return tuple(totals.items())
 
 
 def count_features(features: Features) -> Vector:

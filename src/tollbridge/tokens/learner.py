@@ -196,10 +196,6 @@ class TextPrior(msgspec.Struct, frozen=True):
     deviations: Sequence[float]
     noise: Noise
 
-    def block(self) -> Block:
-        """Return the parameters before anything was learned."""
-        return Block.independent([0.0] * len(self.deviations), self.deviations)
-
     def project(self, features: Features) -> list[float]:
         """Return by how much each parameter changes the prediction."""
         projection = [sum([row[i] * amount for i, amount in features]) for row in self.directions]
@@ -257,7 +253,7 @@ class TextWeights:
 
     def __init__(self, prior: TextPrior, block: Block | None = None, noise_factor: float = 1.0) -> None:
         self.prior = prior
-        self.block = block or prior.block()
+        self.block = block or Block.independent([0.0] * len(prior.deviations), prior.deviations)
         self.noise_factor = noise_factor
         self.weights = prior.move(self.block.values)
 

@@ -142,9 +142,8 @@ def _read_lifetime(request: ChatRequest) -> float | None:
     values = [extra.get("cache_ttl"), extra.get("prompt_cache_retention")]
     values += [option.get("ttl") for option in options if isinstance(option, Mapping)]
     matches = [_LIFETIME.fullmatch(value) for value in values if isinstance(value, str)]
-    return max(
-        (int(match[1]) * (3600.0 if match[2] == "h" else 60.0) for match in matches if match), default=None
-    )
+    lifetimes = (int(match[1]) * (3600.0 if match[2] == "h" else 60.0) for match in matches if match)
+    return max(lifetimes, default=None)
 
 
 def _length(links: Sequence[Link]) -> int:
@@ -373,19 +372,15 @@ def choose_previous(
     """
     scored = []
     for prompt in candidates:
-        shared = _shared_length(prompt.chain, current)
+        # The length of the messages that are in both prompts, at any place.
+        known = {link.digest for link in prompt.chain.messages}
+        shared = sum(link.length for link in current.messages if link.digest in known)
         # Editors send other requests in a conversation, such as for its title, with no tools or others.
         if shared or (same_conversation and current.tools and prompt.chain.tools == current.tools):
             difference = find_difference(prompt.chain, current)
             kept = current.length if difference is None else difference.kept
             scored.append((shared + kept, prompt.started, prompt))
     return max(scored, key=lambda entry: entry[:2])[2] if scored else None
-
-
-def _shared_length(previous: PromptChain, current: PromptChain) -> int:
-    """Return the length of the messages that are in both prompts, at any place."""
-    known = {link.digest for link in previous.messages}
-    return sum(link.length for link in current.messages if link.digest in known)
 
 
 def explain(

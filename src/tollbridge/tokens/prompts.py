@@ -7,13 +7,13 @@ conversation. The ledger uses them as keys, so that it stores no text. `Reader.r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from tollbridge.tokens.features import TokenTable, Vector
+from tollbridge.tokens.features import TokenTable, Vector, add_vectors
 from tollbridge.tokens.limits import LIMITS
 from tollbridge.tokens.media import media_tokens, text_of
 from tollbridge.tokens.tokenizers import Family, LruCache, TextFeatures, family_of
@@ -75,23 +75,15 @@ def toolset_fingerprint(request: ChatRequest) -> bytes:
     )
 
 
-def answer_fingerprint(model: str, parts: Iterable[Part]) -> bytes:
+def answer_fingerprint(model: str, parts: Sequence[Part]) -> bytes:
     """Return the fingerprint of an answer, by which it is recognized when it comes back as history.
 
     It covers only text and tool calls: an editor can split the text differently, strip whitespace at its
     ends, and drop the reasoning.
     """
-    texts: list[str] = []
-    calls: list[tuple[str, str, Any]] = []
-    for part in parts:
-        match part:
-            case TextPart():
-                texts.append(part.text)
-            case ToolCallPart():
-                calls.append((part.call_id, part.name, part.input))
-            case _:
-                continue
-    return fingerprint(b"answer", VERSION, model, "".join(texts).strip(), calls)
+    text = "".join(part.text for part in parts if isinstance(part, TextPart))
+    calls = [(part.call_id, part.name, part.input) for part in parts if isinstance(part, ToolCallPart)]
+    return fingerprint(b"answer", VERSION, model, text.strip(), calls)
 
 
 def message_key(model: str, digest: bytes) -> bytes:
@@ -165,14 +157,6 @@ def compact_json(value: Any) -> str:
         return _json_encoder.encode(value).decode()
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
         return repr(value)
-
-
-def add_vectors(vectors: Iterable[Vector]) -> Vector:
-    totals: dict[int, int] = {}
-    for vector in vectors:
-        for kind, count in vector:
-            totals[kind] = totals.get(kind, 0) + count
-    return tuple(totals.items())
 
 
 def read_message(texts: TextFeatures, family: Family, model: str, message: Message) -> Content:

@@ -21,6 +21,7 @@ from tollbridge.tokens.features import (
     Features,
     TokenTable,
     Vector,
+    add_vectors,
     count_features,
     estimate_categories,
     shipped_table,
@@ -195,11 +196,6 @@ def family_of(model: str) -> Family:
     return Family(f"unknown:{replace_surrogates(model[:ID_LIMIT]).lower()}", overheads=_CHATML)
 
 
-def families() -> tuple[Family, ...]:
-    """Return all known families."""
-    return tuple({family.name: family for _, family in _TABLE}.values())
-
-
 # --- Vocabularies ---
 
 _log = logging.getLogger(__name__)
@@ -263,11 +259,8 @@ def sum_pieces(text: str, count: Callable[[str], Vector]) -> Vector:
     parts, scale = pieces(text)
     if len(parts) == 1:
         return count(text)
-    totals: dict[int, int] = {}
-    for piece in parts:
-        for kind, tokens in count(piece):
-            totals[kind] = totals.get(kind, 0) + tokens
-    return tuple((kind, round(tokens * scale)) for kind, tokens in sorted(totals.items()))
+    totals = sorted(add_vectors(map(count, parts)))
+    return tuple((kind, round(tokens * scale)) for kind, tokens in totals)
 
 
 def pieces(text: str) -> tuple[list[str], float]:
@@ -296,14 +289,11 @@ def _split(text: str) -> Iterator[str]:
 
 def tokenizer(name: str = BASE) -> Tokenizer | None:
     """Return the tokenizer of a vocabulary, loaded on first use; `None` if it cannot be loaded."""
-    try:
-        return _loaded[name]
-    except KeyError:
-        pass
-    with _lock:
-        if name not in _loaded:
-            _loaded[name] = _load(name)
-        return _loaded[name]
+    if name not in _loaded:
+        with _lock:
+            if name not in _loaded:
+                _loaded[name] = _load(name)
+    return _loaded[name]
 
 
 def _load(name: str) -> Tokenizer | None:

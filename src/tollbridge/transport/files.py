@@ -71,7 +71,7 @@ def make_folder(path: Path) -> None:
     for folder in reversed(missing):
         folder.mkdir(_FOLDER_MODE, exist_ok=True)
     if _OWN_FOLDER in (path.name, path.parent.name):
-        _restrict(path, _FOLDER_MODE)
+        make_private(path, _FOLDER_MODE)
 
 
 def create_file(path: Path) -> BinaryIO:
@@ -83,9 +83,11 @@ def create_file(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb")
 
 
-def make_private(path: Path) -> None:
+def make_private(path: Path, mode: int = _FILE_MODE) -> None:
     """Correct the permissions of a file that an earlier version created. A missing file is ignored."""
-    _restrict(path, _FILE_MODE)
+    with suppress(OSError):  # another user's file, or a file system without permissions
+        if stat.S_IMODE(path.stat().st_mode) & ~mode:
+            path.chmod(mode)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -104,9 +106,3 @@ def replace_file(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _restrict(path: Path, mode: int) -> None:
-    with suppress(OSError):  # another user's file, or a file system without permissions
-        if stat.S_IMODE(path.stat().st_mode) & ~mode:
-            path.chmod(mode)

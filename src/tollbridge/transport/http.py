@@ -35,7 +35,6 @@ from tollbridge.types.errors import (
 from tollbridge.types.urls import is_loopback
 
 REDIRECT_LIMIT = 3
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # The size of the buffer of a response. While it is full, the socket is not read and nothing is decompressed.
 READ_SIZE = 256 * 1024
 # How much of the buffer is decoded at once: at first, at least and at most. It is halved if decoding takes
@@ -98,7 +97,8 @@ def _translate(error: Exception, url: URL, timeouts: Timeouts) -> BridgeError:
         case aiohttp.ClientConnectorDNSError() | UnicodeError():  # UnicodeError: an invalid host name
             return NetworkFailed(f"Could not resolve host {host}.")
         case aiohttp.ClientConnectorError():
-            return NetworkFailed(f"Could not connect to {_host_and_port(url)}: {_reason(error)}.")
+            place = f"[{host}]" if ":" in host else host
+            return NetworkFailed(f"Could not connect to {place}:{url.port}: {_reason(error)}.")
         case aiohttp.ClientPayloadError() if "content-encoding" in str(error):
             return StreamError(f"{host} sent a response that could not be decompressed.")
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | ConnectionError():
@@ -116,11 +116,6 @@ def _reason(error: Exception) -> str:
     if isinstance(number, int) and number > 0:
         return os.strerror(number).lower()
     return (getattr(cause, "strerror", None) or type(cause).__name__).lower()
-
-
-def _host_and_port(url: URL) -> str:
-    host = url.host or ""
-    return f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}"
 
 
 def _client_closed() -> Disconnected:
@@ -366,7 +361,7 @@ class HttpClient:
                         timeout=aiohttp.ClientTimeout(total=remaining, connect=connect, sock_read=idle),
                         proxy=self._proxy_for(url),
                     )
-            if response.status not in _REDIRECTS:
+            if response.status not in (301, 302, 303, 307, 308):
                 return response
             _end_response(response)
             url = _redirect_target(response, method, url)

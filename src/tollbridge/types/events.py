@@ -16,7 +16,7 @@ import msgspec
 from tollbridge.types.errors import BridgeError, ContentFiltered, InvalidRequest, ServerFailed, most_severe
 from tollbridge.types.quirks import ReasoningShape
 
-_Number = TypeVar("_Number", int, Decimal)
+_Amount = TypeVar("_Amount", int, Decimal, "Usage")
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -60,8 +60,8 @@ class Usage(msgspec.Struct, frozen=True):
 
     def __add__(self, other: Usage) -> Usage:
         counts = other.to_dict()
-        sums = {name: _sum(count, counts[name]) for name, count in self.to_dict().items()}
-        return Usage(**{**sums, "total_tokens": _sum(self._total, other._total)})
+        sums = {name: add_known(count, counts[name]) for name, count in self.to_dict().items()}
+        return Usage(**{**sums, "total_tokens": add_known(self._total, other._total)})
 
 
 # The largest integer that every JSON parser and database represents exactly.
@@ -75,7 +75,8 @@ def token_count(value: object) -> int | None:
     return int(value) if 0 <= value < MAX_COUNT else None
 
 
-def _sum(left: _Number | None, right: _Number | None) -> _Number | None:
+def add_known(left: _Amount | None, right: _Amount | None) -> _Amount | None:
+    """Add two amounts, of which one can be unknown."""
     if left is None:
         return right
     return left if right is None else left + right
@@ -151,9 +152,9 @@ class Cost(msgspec.Struct, frozen=True):
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
-            _sum(self.computed, other.computed),
-            _sum(self.billed, other.billed),
-            _sum(self.charge, other.charge),
+            add_known(self.computed, other.computed),
+            add_known(self.billed, other.billed),
+            add_known(self.charge, other.charge),
             other.source or self.source,
             other.difference or self.difference,
         )

@@ -197,7 +197,10 @@ def encode_png(width: int, channels: int, rows: Sequence[bytes]) -> bytes:
     colour = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
     header = struct.pack(">IIBBBBB", width, len(rows), 8, colour, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(_filter_rows(rows, channels), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_png_chunk(name, body) for name, body in chunks)
+    image = b"\x89PNG\r\n\x1a\n"
+    for name, body in chunks:
+        image += struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+    return image
 
 
 def _filter_rows(rows: Sequence[bytes], channels: int) -> bytes:
@@ -207,7 +210,3 @@ def _filter_rows(rows: Sequence[bytes], channels: int) -> bytes:
         for row in dict.fromkeys(rows)
     }
     return b"".join(filtered[row] for row in rows)
-
-
-def _png_chunk(name: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))

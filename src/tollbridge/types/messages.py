@@ -376,9 +376,8 @@ def split_metadata(metadata: Mapping[str, Any] | None) -> tuple[ReasoningMetadat
 
 def encode_metadata(metadata: Mapping[str, Any]) -> str:
     """Return metadata as an opaque string, for callers that return a signature or encrypted content."""
-    return (
-        _METADATA_PREFIX + urlsafe_b64encode(write_json(metadata).encode("utf-8", "surrogatepass")).decode()
-    )
+    data = write_json(metadata).encode("utf-8", "surrogatepass")
+    return _METADATA_PREFIX + urlsafe_b64encode(data).decode()
 
 
 def decode_metadata(text: object) -> dict[str, Any] | None:

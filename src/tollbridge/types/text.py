@@ -220,6 +220,11 @@ def _encode_mapping(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
+def read_mapping(value: object) -> Mapping[str, Any]:
+    """Return a value that is a mapping; an empty mapping for any other value."""
+    return value if isinstance(value, Mapping) else {}
+
+
 class Fields:
     """Tolerant access to a JSON object: a method returns the value if it has the right type, else nothing."""
 

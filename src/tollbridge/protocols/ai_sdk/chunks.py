@@ -20,7 +20,7 @@ from tollbridge.protocols.errors import error_from
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Data, Event, File, Source
 from tollbridge.types.media import UNKNOWN
-from tollbridge.types.text import TOO_DEEP, Fields, exceeds_depth, limit_depth
+from tollbridge.types.text import TOO_DEEP, Fields, exceeds_depth, limit_depth, read_mapping
 
 # An error that the SDK serialized often contains the whole request with the prompt, and no message. Therefore
 # it is never shown as it is; the message is taken from the fields where the versions put it.
@@ -33,7 +33,8 @@ def parse_error(value: object) -> BridgeError:
     layers = list(_iter_layers(value, _MAX_DEPTH))
     messages = (wire.first_text(layer, "message") for layer in layers)
     message = next((text for text in messages if text and text.strip()), None)
-    status = next((number for layer in layers if (number := _read_status(layer)) is not None), None)
+    numbers = (layer.get("statusCode", layer.get("status")) for layer in layers)
+    status = next((number for number in numbers if isinstance(number, int) and 400 <= number < 600), None)
     code = next((text for layer in layers if (text := _read_code(layer))), None)
     if message is None:
         message = _describe(layers)
@@ -64,11 +65,6 @@ def _parse_object(text: str) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
 
 
-def _read_status(layer: Mapping[str, Any]) -> int | None:
-    status = layer.get("statusCode", layer.get("status"))
-    return status if isinstance(status, int) and 400 <= status < 600 else None
-
-
 def _read_code(layer: Mapping[str, Any]) -> str | None:
     """Return `code`, or else `type` if it is more specific than `error`."""
     for name in ("code", "type"):
@@ -95,7 +91,7 @@ def read_file(chunk: wire.Chunk) -> File:
     Raises:
         StreamError: The file has no data, or invalid data.
     """
-    fields = {**chunk, **wire.mapping(chunk.get("file"))}
+    fields = {**chunk, **read_mapping(chunk.get("file"))}
     mime = wire.first_text(fields, "mediaType", "mimeType") or ""
     name = wire.first_text(fields, "filename", "name")
     url = wire.first_text(fields, "url")
@@ -153,8 +149,6 @@ def _decode_numbers(value: Any) -> bytes:
     raise StreamError("The stream contains a file with incomplete data.")
 
 
-# A JSON body with one of these fields is an error.
-_ERROR_FIELDS = ("error", "errorText", "message")
 # Before version 5.0.0, this error is the only sign that a tool of the backend failed.
 _TOOL_FAILED = re.compile(r"Error executing tool (.+?): ")
 _SOURCES: dict[str, Literal["url", "document"]] = {
@@ -180,7 +174,7 @@ class ChunkState(StreamState):
             self.fail(StreamError("The stream contains a chunk that is not an object."))
 
     def apply_body(self, body: Fields) -> list[Event]:
-        is_error = any(body.raw.get(name) is not None for name in _ERROR_FIELDS)
+        is_error = any(body.raw.get(name) is not None for name in ("error", "errorText", "message"))
         return self.interrupt(parse_error(body.raw) if is_error else self._not_recognized())
 
     def _apply(self, event: object, _name: bytes) -> list[Event]:
@@ -231,10 +225,6 @@ def _add_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
         state.deltas.add_reasoning(text, block)
 
 
-def _start_text(state: StreamState, chunk: wire.Chunk) -> None:
-    state.read_billing(chunk)  # the gateway's id of the generation
-
-
 def _start_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
     state.add_metadata(wire.first_text(chunk, "id"), wire.metadata(chunk) or {})
 
@@ -269,10 +259,6 @@ def _add_input(state: StreamState, chunk: wire.Chunk) -> None:
         state.calls.add_input(call_id, piece, wire.tool_name(chunk))
 
 
-def _end_input(state: StreamState, chunk: wire.Chunk) -> None:
-    state.calls.end_input(wire.call_id(chunk) or "")
-
-
 def _add_call(state: StreamState, chunk: wire.Chunk) -> None:
     call_id, name = wire.call_id(chunk), wire.tool_name(chunk)
     if call_id is None:
@@ -296,10 +282,6 @@ def _add_call(state: StreamState, chunk: wire.Chunk) -> None:
     state.calls.add_call(call_id, name, value, offered=offered, metadata=wire.metadata(chunk))
 
 
-def _add_invalid_call(state: StreamState, chunk: wire.Chunk) -> None:
-    _add_call(state, {**chunk, "invalid": True})
-
-
 def _mark_answered(state: StreamState, chunk: wire.Chunk) -> None:
     call_id = wire.call_id(chunk)
     if call_id is not None:
@@ -308,7 +290,7 @@ def _mark_answered(state: StreamState, chunk: wire.Chunk) -> None:
 
 
 def _request_approval(state: StreamState, chunk: wire.Chunk) -> None:
-    call_id = wire.call_id({**wire.mapping(chunk.get("toolCall")), **chunk})
+    call_id = wire.call_id({**read_mapping(chunk.get("toolCall")), **chunk})
     approval = wire.first_text(chunk, "approvalId")
     if call_id is not None and approval is not None:
         state.approvals[approval] = call_id
@@ -317,7 +299,7 @@ def _request_approval(state: StreamState, chunk: wire.Chunk) -> None:
 def _apply_approval(state: StreamState, chunk: wire.Chunk) -> None:
     call_id = state.approvals.get(wire.first_text(chunk, "approvalId") or "")
     if chunk.get("approved") is False:
-        _mark_answered(state, {"toolCallId": call_id, **wire.mapping(chunk.get("toolCall"))})
+        _mark_answered(state, {"toolCallId": call_id, **read_mapping(chunk.get("toolCall"))})
 
 
 def _add_file(state: StreamState, chunk: wire.Chunk) -> None:
@@ -328,7 +310,7 @@ def _add_file(state: StreamState, chunk: wire.Chunk) -> None:
 
 
 def _add_source(state: StreamState, chunk: wire.Chunk) -> None:
-    fields = {**chunk, **wire.mapping(chunk.get("source"))}
+    fields = {**chunk, **read_mapping(chunk.get("source"))}
     kind = _SOURCES.get(wire.first_text(fields, "sourceType") or chunk["type"])
     if kind is not None:
         source = Source(
@@ -368,7 +350,7 @@ def _finish_step(state: StreamState, chunk: wire.Chunk) -> None:
     state.calls.end_step()
     state.usage.add_step(wire.usage(chunk))
     state.read_billing(chunk, step=True)
-    _set_response(state, wire.mapping(chunk.get("response")))
+    _set_response(state, read_mapping(chunk.get("response")))
 
 
 def _finish(state: StreamState, chunk: wire.Chunk) -> None:
@@ -382,7 +364,7 @@ def _finish(state: StreamState, chunk: wire.Chunk) -> None:
     state.reason = wire.finish_reason(chunk) or state.reason
     state.usage.add_total(wire.usage(chunk))
     state.read_billing(chunk)
-    _set_response(state, wire.mapping(chunk.get("response")))
+    _set_response(state, read_mapping(chunk.get("response")))
 
 
 def _set_response(state: StreamState, chunk: wire.Chunk) -> None:
@@ -403,7 +385,7 @@ def _abort(state: StreamState, _: wire.Chunk) -> None:
 def _add_error(state: StreamState, chunk: wire.Chunk) -> None:
     error = chunk.get("errorText")  # in the UI stream
     error = chunk.get("error") if error is None else error
-    call_id = wire.first_text(wire.mapping(error), "toolCallId")
+    call_id = wire.first_text(read_mapping(error), "toolCallId")
     tool_failure = _TOOL_FAILED.match(error) if isinstance(error, str) else None
     state.deltas.flush()
     if call_id is not None:
@@ -447,7 +429,7 @@ _HANDLERS: dict[str, Callable[[StreamState, wire.Chunk], None]] = {
     "text": _add_text,  # previews of version 5.0.0
     "text-delta": _add_text,
     "text-end": _ignore,
-    "text-start": _start_text,
+    "text-start": StreamState.read_billing,  # the gateway's id of the generation
     "tool-approval-request": _request_approval,
     "tool-approval-response": _apply_approval,
     "tool-call": _add_call,
@@ -456,8 +438,8 @@ _HANDLERS: dict[str, Callable[[StreamState, wire.Chunk], None]] = {
     "tool-error": _mark_answered,
     "tool-input-available": _add_call,
     "tool-input-delta": _add_input,
-    "tool-input-end": _end_input,
-    "tool-input-error": _add_invalid_call,
+    "tool-input-end": lambda state, chunk: state.calls.end_input(wire.call_id(chunk) or ""),
+    "tool-input-error": lambda state, chunk: _add_call(state, {**chunk, "invalid": True}),
     "tool-input-start": _start_input,
     "tool-output-available": _mark_answered,
     "tool-output-denied": _mark_answered,

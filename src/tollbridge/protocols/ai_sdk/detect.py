@@ -15,14 +15,12 @@ from tollbridge.types.events import Event
 
 # Only a language model sends these chunks; the SDK does not forward them.
 _MODEL_CHUNKS = frozenset({"response-metadata", "stream-start"})
-# Chunk types that other protocols use, too.
-_SHARED_CHUNKS = frozenset({"ping"})
 
 
 def recognize(chunk: Json, is_event: bool, _name: bytes) -> str | None:
     """Return the form of the stream that a chunk belongs to; `None` if its type does not decide."""
     kind = chunk["type"]
-    if kind in _SHARED_CHUNKS or not is_known(kind):
+    if kind == "ping" or not is_known(kind):  # other protocols have pings, too
         return None
     if not is_event:
         return FULL

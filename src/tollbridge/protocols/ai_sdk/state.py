@@ -28,6 +28,7 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
     Usage,
+    add_known,
 )
 from tollbridge.types.text import exceeds_depth, read_json
 
@@ -45,9 +46,6 @@ class _Call(msgspec.Struct):
     input: Any
     offered: bool | None
     metadata: dict[str, Any] | None
-
-    def event(self) -> ToolCall:
-        return ToolCall(self.call_id, self.name, self.input, bool(self.offered), self.metadata)
 
 
 class _Input(msgspec.Struct):
@@ -226,7 +224,7 @@ class CallQueue:
             if isinstance(item, _Call):
                 if item.offered is None:
                     break
-                item = item.event()
+                item = ToolCall(item.call_id, item.name, item.input, item.offered, item.metadata)
             self._ready.append(item)
             count += 1
         del self._queue[:count]
@@ -297,8 +295,7 @@ class DeltaBuffer:
 
     def check_surrogates(self, text: str) -> None:
         """Look for surrogates. The fast path does not need this, because msgspec rejects lone surrogates."""
-        if not self._has_surrogates and _SURROGATE.search(text):
-            self._has_surrogates = True
+        self._has_surrogates = self._has_surrogates or _SURROGATE.search(text) is not None
 
     def flush(self) -> None:
         pieces = self._pieces
@@ -352,7 +349,7 @@ class StepUsage:
         self._last: Usage | None = None
 
     def add_step(self, usage: Usage | None) -> None:
-        self._steps = _sum(self._steps, usage)
+        self._steps = add_known(self._steps, usage)
         self._last = usage or self._last
 
     def add_total(self, total: Usage | None) -> None:
@@ -360,22 +357,16 @@ class StepUsage:
         if total is not None and self._steps is not None and total.cache_write_tokens is None:
             # Version 5 reports cache writes only with the steps.
             total = msgspec.structs.replace(total, cache_write_tokens=self._steps.cache_write_tokens)
-        self._billed = _sum(self._billed, total or self._steps)
+        self._billed = add_known(self._billed, total or self._steps)
         self._last = self._last if self._steps is not None else total or self._last
         self._steps = None
 
     def total(self) -> Usage | None:
-        return _sum(self._billed, self._steps)
+        return add_known(self._billed, self._steps)
 
     def context(self) -> Usage | None:
         """Return the usage of the last step, if it differs from the total."""
         return self._last if self._last != self.total() else None
-
-
-def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
-    if first is None or second is None:
-        return first or second
-    return first + second
 
 
 ERROR_LIMIT = 16  # further errors of a stream are dropped

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import msgspec
 
 from tollbridge.types.events import FinishReason, Usage, token_count
-from tollbridge.types.text import exceeds_depth
+from tollbridge.types.text import exceeds_depth, read_mapping
 
 Chunk = Mapping[str, Any]
 
@@ -89,10 +89,6 @@ def first_text(chunk: Chunk, *names: str) -> str | None:
     return None
 
 
-def mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def call_id(chunk: Chunk) -> str | None:
     return first_text(chunk, "toolCallId", "id")
 
@@ -119,23 +115,23 @@ def is_model_finish(chunk: Chunk) -> bool:
 
     Models send objects for the finish reason and the token counts; the SDK converts both to plain values.
     """
-    tokens = mapping(chunk.get("usage")).get("inputTokens")
+    tokens = read_mapping(chunk.get("usage")).get("inputTokens")
     return isinstance(chunk.get("finishReason"), Mapping) or isinstance(tokens, Mapping)
 
 
 def usage(chunk: Chunk) -> Usage | None:
     """Return the reported usage, or `None`: servers that do not count send nothing, null or zeros."""
     fields = chunk.get("totalUsage")
-    fields = mapping(fields if fields is not None else chunk.get("usage"))
+    fields = read_mapping(fields if fields is not None else chunk.get("usage"))
     input_tokens, input_parts = _read_tokens(fields, "inputTokens", "promptTokens")
     output_tokens, output_parts = _read_tokens(fields, "outputTokens", "completionTokens")
-    input_details = mapping(fields.get("inputTokenDetails"))
-    output_details = mapping(fields.get("outputTokenDetails"))
+    input_details = read_mapping(fields.get("inputTokenDetails"))
+    output_details = read_mapping(fields.get("outputTokenDetails"))
     total = token_count(fields.get("totalTokens"))
     if total is None and input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
-    anthropic = mapping(mapping(chunk.get("providerMetadata")).get("anthropic"))
-    lifetimes = mapping(mapping(anthropic.get("usage")).get("cache_creation"))
+    anthropic = read_mapping(read_mapping(chunk.get("providerMetadata")).get("anthropic"))
+    lifetimes = read_mapping(read_mapping(anthropic.get("usage")).get("cache_creation"))
     result = Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,

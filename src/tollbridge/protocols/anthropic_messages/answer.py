@@ -215,8 +215,6 @@ class MessageEncoder(AnswerEncoder):
         self._content[-1].setdefault("citations", []).append(citation)
         return [self._delta({"type": "citations_delta", "citation": citation})]
 
-    # Blocks
-
     def _add_text(self, kind: BlockKind, text: str, replaces: int) -> list[Json]:
         opening = self._open_block(kind)
         self._texts[kind].add(text, replaces=replaces, block=len(self._content) - 1)

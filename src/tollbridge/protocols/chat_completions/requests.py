@@ -176,7 +176,9 @@ def _encode_message(message: Message, quirks: Quirks, marks: list[Json | None]) 
     for part, mark in zip(message.parts, marks, strict=True):
         match part:
             case TextPart() | DataPart():
-                encoded_part = _describe_file(part) if is_answer else _encode_content(part)
+                encoded_part = _encode_content(part)
+                if is_answer and _is_file(part):  # the protocol does not allow files in answers
+                    encoded_part = {"type": "text", "text": f"[{part.mime}: {len(part.data)} bytes]"}
                 if encoded_part.get("text") != "":
                     content.append(_mark(encoded_part, mark))
             case ThinkingPart():
@@ -223,13 +225,6 @@ def _join_content(content: list[Json], quirks: Quirks, separator: str = "\n") ->
         return content
     text = separator.join(part["text"] for part in content)
     return text if len(text) <= MAX_TEXT else content
-
-
-def _describe_file(part: TextPart | DataPart) -> Json:
-    """Return a part of an answer as text. The protocol does not allow files in it."""
-    if _is_file(part):
-        return {"type": "text", "text": f"[{part.mime}: {len(part.data)} bytes]"}
-    return _encode_content(part)
 
 
 def _encode_assistant(

@@ -137,8 +137,9 @@ class CompletionState(DecoderState):
         chunk = Fields(value)
         if chunk.raw.get("error") or ("choices" not in chunk and is_error(chunk)):
             return self.interrupt(error_from(chunk.raw))
-        if "choices" not in chunk and "usage" not in chunk and not _is_completion(chunk):
-            self.unknown.record(chunk.text("object") or chunk.text("type") or "no choices")
+        name = chunk.text("object") or ""
+        if "choices" not in chunk and "usage" not in chunk and not name.startswith("chat.completion"):
+            self.unknown.record(name or chunk.text("type") or "no choices")
             return []
         self.has_known_events = True
         self._id, self._model = self._id or chunk.text("id"), self._model or chunk.text("model")
@@ -274,10 +275,6 @@ class CompletionState(DecoderState):
         self.is_finished = True
         error.usage = self._usage
         return [Failed(failure) for failure in (*self._errors, error)]
-
-
-def _is_completion(chunk: Fields) -> bool:
-    return (chunk.text("object") or "").startswith("chat.completion")
 
 
 def _join_texts(items: Iterable[Fields], *names: str) -> str:
