@@ -20,7 +20,7 @@ from tollbridge.cli.terminal import dim, one_line
 from tollbridge.config.accounts import all_accounts, named_account, resolve_account
 from tollbridge.config.errors import SettingsError, SettingsUnusable
 from tollbridge.config.file import SettingsFile, read_file
-from tollbridge.config.keyring import delete_key, set_key
+from tollbridge.config.keyring import delete_key, get_key, set_key
 from tollbridge.config.keys import clean_key, describe_key
 from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.config.names import iter_values, quote_name, split_name
@@ -254,6 +254,7 @@ def login(account: str | None) -> None:
     hidden prompt, or from standard input if it is piped.
     """
     chosen = _find_account(account)
+    get_key(chosen)  # fails if there is no keyring, before the key is typed
     # The key is never an argument: the list of processes shows arguments to other users.
     if sys.stdin.isatty():
         text = getpass.getpass(f"API key for {chosen.name} (input hidden): ", sys.stderr)

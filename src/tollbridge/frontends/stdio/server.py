@@ -154,6 +154,7 @@ class Server:
             if error is None:
                 self._respond(call, result)
             else:
+                # By its name: asyncio is not imported before the first turn.
                 is_cancelled = type(error).__name__ == "CancelledError"
                 self._respond(call, None, CANCELLED if is_cancelled else self._make_fault(call, error))
 
