@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from threading import RLock, Thread
 from typing import Literal, TypeVar
 
@@ -131,7 +132,8 @@ class HybridTokenEstimator:
         """
         counts = self._text_counts.get(model)
         if counts is None:
-            counts = self._read(lambda ledger: self._load_weights(ledger, model))
+            # `partial`, because a function that uses `model` would make every call slower.
+            counts = self._read(partial(self._load_weights, model=model))
         elif (recent := counts.cache.recent.get(text)) is not None:
             return recent
         key = text_key(text)
@@ -278,12 +280,12 @@ class HybridTokenEstimator:
 
         A writing operation holds the lock by itself, and not while it waits: see `Ledger`.
         """
-        with self._lock:
-            if self._retry_at is not None and time.monotonic() >= self._retry_at:
-                self._replace_ledger(self._store, None)
-            ledger = self._ledger
+        if self._retry_at is not None:
+            with self._lock:
+                if self._retry_at is not None and time.monotonic() >= self._retry_at:
+                    self._replace_ledger(self._store, None)
         try:
-            result = operation(ledger)
+            result = operation(self._ledger)
         except StoreBusy:
             raise
         except StoreUnusable as error:
@@ -294,8 +296,8 @@ class HybridTokenEstimator:
                 self._replace_ledger(None, time.monotonic() + _RETRY_SECONDS)
                 ledger = self._ledger
             result = operation(ledger)
-        with self._lock:
-            if self._revision != self._ledger.revision:
+        if self._revision != self._ledger.revision:
+            with self._lock:
                 self._revision = self._ledger.revision
                 self._text_counts = {}
         return result

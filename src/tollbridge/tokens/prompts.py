@@ -195,12 +195,13 @@ def _texts(part: Part) -> Iterator[str]:
                 yield text
 
 
-def long_texts(messages: Sequence[Message]) -> list[str]:
-    """Return the texts of messages that are slow to count."""
-    parts = [part for message in messages for part in message.parts]
-    texts = [part.text for part in parts if isinstance(part, ThinkingPart)]
-    texts += [text for part in parts for text in _texts(part)]
-    return [text for text in texts if len(text) > LIMITS.long_text]
+def long_texts(messages: Sequence[Message]) -> Iterator[str]:
+    """Yield the texts of messages that are slow to count."""
+    for message in messages:
+        for part in message.parts:
+            for text in (part.text,) if isinstance(part, ThinkingPart) else _texts(part):
+                if len(text) > LIMITS.long_text:
+                    yield text
 
 
 def _media(part: Part) -> Iterator[DataPart]:

@@ -68,8 +68,9 @@ class StreamDecoder(BaseDecoder["CompletionState"]):
         if any(map(_get_calls, deltas)):
             if text or any(delta.reasoning_content or delta.reasoning for delta in deltas):
                 return None
-            for call in (call for delta in deltas for call in delta.tool_calls or ()):
-                self._state.apply_arguments(call.index, call.function.arguments)
+            for delta in deltas:
+                for call in delta.tool_calls or ():
+                    self._state.apply_arguments(call.index, call.function.arguments)
             return []
         for field, get_reasoning in _REASONING:
             if reasoning := "".join(filter(None, map(get_reasoning, deltas))):
