@@ -122,8 +122,8 @@ class _Access:
         return self.worker.submit(lambda: self.writer.write(operation, timeout))
 
     def run(self, operation: Callable[[Connection], T], timeout: float | None = None) -> T:
-        """The same as `submit`, for a thread that waits for the result."""
-        return self.worker.run(lambda: self.writer.write(operation, timeout))
+        """The same as `submit`, for a thread that waits for the result, also for its turn on the thread."""
+        return self.worker.run(lambda: self.writer.write(operation, timeout), timeout)
 
     def query(self, statement: str, values: Sequence[Any] = (), *, reopen: bool = False) -> list[Any]:
         """Read a few rows at once, on any thread. See `Database.query_if_free`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
-from tollbridge.storage.store import StoreUnusable
+from tollbridge.storage.store import StoreBusy, StoreUnusable
 
 T = TypeVar("T")
 
@@ -68,15 +68,19 @@ class WorkerThread:
         self._put(lambda: _run_into(pending, function))
         return pending
 
-    def run(self, function: Callable[[], T]) -> T:
+    def run(self, function: Callable[[], T], timeout: float | None = None) -> T:
         """Run `function` on the thread, after everything submitted before, and wait for its result.
 
         Raises:
             StoreUnusable: The thread was closed before.
+            StoreBusy: The function had not started after `timeout` seconds, and will not be run.
         """
         pending: Pending[T] = Pending()
         if not self._put(lambda: _run_into(pending, function)):
             raise StoreUnusable(f"The {self._name} is closed.")
+        wait([pending], timeout)
+        if pending.cancel():
+            raise StoreBusy(f"The {self._name} is busy: another process may hold its lock.")
         return pending.result()
 
     def call_later(self, delay: float, function: Callable[[], object]) -> None:
