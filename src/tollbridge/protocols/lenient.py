@@ -22,6 +22,11 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=MAX_COUNT)] | None
 _MAX_DIGITS = 9
 
 
+def first_count(*counts: int | None) -> int | None:
+    """Return the first count that is reported."""
+    return next((count for count in counts if count is not None), None)
+
+
 def read_object(value: object, kind: type[Object]) -> Object:
     """Convert a JSON value to a struct. What is not an object is a struct with its defaults."""
     try:

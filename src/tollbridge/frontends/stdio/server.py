@@ -30,6 +30,7 @@ from tollbridge.frontends.stdio.output import Output
 from tollbridge.frontends.stdio.parameters import read_parameters
 from tollbridge.protocols import jsonrpc
 from tollbridge.protocols.jsonrpc import Call, Fault, Id, InvalidMessage
+from tollbridge.transport.loading import declare_own_program
 from tollbridge.transport.stdio import Stdio
 
 if TYPE_CHECKING:
@@ -197,7 +198,6 @@ class Server:
     async def _load_handlers(self) -> Handlers:
         """Load the engine. Runs in the event loop's thread, before the first request needs it."""
         from tollbridge.frontends.stdio.handlers import Handlers
-        from tollbridge.transport.loading import declare_own_program
 
         declare_own_program()  # aiohttp is imported without what the sidecar does not use
         redirect_logging()

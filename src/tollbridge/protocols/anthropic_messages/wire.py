@@ -137,11 +137,12 @@ class UsageCounts:
         writes = [token_count(lifetimes.number(name)) for name in lifetimes.raw]
         if prompt["cache_creation_input_tokens"] is None and writes:
             prompt["cache_creation_input_tokens"] = sum(filter(None, writes))
-        prompt["long_writes"] = read_long_writes(read_object(usage.raw, ReportedUsage))
+        counted = read_object(usage.raw, ReportedUsage)
+        prompt["long_writes"] = read_long_writes(counted)
         reported: dict[str, int | None] = prompt if any(prompt.values()) or not self._counts else {}
         details = usage.inner("output_tokens_details")
         reported["output_tokens"] = token_count(usage.number("output_tokens"))
-        reported["web_searches"] = read_searches(read_object(usage.raw, ReportedUsage))
+        reported["web_searches"] = read_searches(counted)
         reported["thinking_tokens"] = token_count(details.number("thinking_tokens"))
         self._counts |= {name: count for name, count in reported.items() if count is not None}
 

@@ -6,9 +6,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tollbridge.protocols.lenient import read_object
-from tollbridge.protocols.openresponses.wire import ReportedUsage, read_long_writes, read_searches
-from tollbridge.types.events import FinishReason, Usage, token_count
+from tollbridge.protocols.lenient import Count, first_count, read_object
+from tollbridge.protocols.openresponses.wire import (
+    ReportedUsage,
+    TokenDetails,
+    read_long_writes,
+    read_searches,
+)
+from tollbridge.types.events import FinishReason, Usage
 from tollbridge.types.text import Fields
 
 Json = dict[str, Any]
@@ -94,46 +99,48 @@ class TextChunk(msgspec.Struct, frozen=True, gc=False):
 read_text_chunk = msgspec.json.Decoder(TextChunk).decode
 
 
+class CompletionUsage(ReportedUsage, frozen=True):
+    """A usage with the names of more servers for the tokens that were read from a cache."""
+
+    prompt_cache_hit_tokens: Count = None  # DeepSeek
+    cache_read_input_tokens: Count = None  # Anthropic's name, forwarded by proxies
+    num_cached_tokens: Count = None  # Mistral
+
+
 def read_usage(usage: Fields) -> Usage | None:
     """Return the reported usage, or `None` if there is none or all counts are zero (not counted).
 
-    Cached tokens and cache writes have a different name on nearly every server. Some servers do not include
-    reasoning tokens in `completion_tokens`, only in the total.
+    Some servers do not include reasoning tokens in `completion_tokens`, only in the total.
     """
-    reported = read_object(usage.raw, ReportedUsage)
-    long_writes = read_long_writes(reported.prompt_tokens_details)
-    details, output_details = usage.inner("prompt_tokens_details"), usage.inner("completion_tokens_details")
-    input_tokens = _first((usage, "prompt_tokens"), (usage, "input_tokens"))
-    output_tokens = _first((usage, "completion_tokens"), (usage, "output_tokens"))
-    total = _first((usage, "total_tokens"))
-    cached = _first(
-        (details, "cached_tokens"),
-        (usage, "prompt_cache_hit_tokens"),  # DeepSeek
-        (usage, "cache_read_input_tokens"),  # Anthropic's name, forwarded by proxies
-        (usage, "cached_tokens"),  # Moonshot
-        (usage, "num_cached_tokens"),  # Mistral
+    reported = read_object(usage.raw, CompletionUsage)
+    details = reported.prompt_tokens_details or TokenDetails()
+    output_details = reported.completion_tokens_details or TokenDetails()
+    input_tokens = first_count(reported.prompt_tokens, reported.input_tokens)
+    output_tokens = first_count(reported.completion_tokens, reported.output_tokens)
+    total = reported.total_tokens
+    cached = first_count(
+        details.cached_tokens,
+        reported.prompt_cache_hit_tokens,
+        reported.cache_read_input_tokens,
+        reported.cached_tokens,  # Moonshot
+        reported.num_cached_tokens,
     )
-    written = _first(
-        (details, "cache_write_tokens"),  # OpenRouter
-        (details, "cache_creation_tokens"),  # LiteLLM
-        (usage, "cache_creation_input_tokens"),
+    written = first_count(
+        details.cache_write_tokens,  # OpenRouter
+        details.cache_creation_tokens,  # LiteLLM
+        reported.cache_creation_input_tokens,
     )
-    reasoning = _first((output_details, "reasoning_tokens"), (usage, "reasoning_tokens"))
+    reasoning = first_count(output_details.reasoning_tokens, reported.reasoning_tokens)
     if input_tokens is not None and output_tokens is not None:
         if reasoning and total == input_tokens + output_tokens + reasoning:
             output_tokens += reasoning
         total = input_tokens + output_tokens if total is None else total
     result = Usage(
         *(input_tokens, output_tokens, total, cached, reasoning, written),
-        long_cache_write_tokens=long_writes or read_long_writes(reported),
+        long_cache_write_tokens=read_long_writes(details) or read_long_writes(reported),
         web_searches=read_searches(reported),
     )
     return result if result.known else None
-
-
-def _first(*places: tuple[Fields, str]) -> int | None:
-    counts = (token_count(fields.number(name)) for fields, name in places)
-    return next((count for count in counts if count is not None), None)
 
 
 def encode_usage(usage: Usage) -> Json:

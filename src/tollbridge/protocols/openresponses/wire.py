@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.protocols.lenient import Count, read_object
+from tollbridge.protocols.lenient import Count, first_count, read_object
 from tollbridge.types.events import CacheDiagnosis, Usage
 from tollbridge.types.text import TOO_DEEP, Fields, exceeds_depth, write_json
 
@@ -324,8 +324,8 @@ def read_usage(usage: object, tool_usage: object = None) -> Usage | None:
     reported = read_object(usage, ReportedUsage)
     details = reported.input_tokens_details or reported.prompt_tokens_details or TokenDetails()
     output_details = reported.output_tokens_details or reported.completion_tokens_details or TokenDetails()
-    input_tokens = _first(reported.input_tokens, reported.prompt_tokens)
-    output_tokens = _first(reported.output_tokens, reported.completion_tokens)
+    input_tokens = first_count(reported.input_tokens, reported.prompt_tokens)
+    output_tokens = first_count(reported.output_tokens, reported.completion_tokens)
     total = reported.total_tokens
     if total is None and input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
@@ -335,7 +335,7 @@ def read_usage(usage: object, tool_usage: object = None) -> Usage | None:
         total,
         details.cached_tokens,
         output_details.reasoning_tokens,
-        _first(
+        first_count(
             *(details.cache_write_tokens, reported.cache_write_tokens),
             *(details.cache_creation_tokens, reported.cache_creation_tokens),
             *(details.cache_creation_input_tokens, reported.cache_creation_input_tokens),
@@ -361,12 +361,10 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def read_long_writes(details: TokenDetails | None) -> int | None:
+def read_long_writes(details: TokenDetails) -> int | None:
     """Return the cache writes with the longer lifetime; `None` if only their sum is reported."""
-    if details is None:
-        return None
     writes = details.cache_write_tokens_details or details.cache_creation or LongWrites()
-    return _first(writes.ttl_12h_tokens, writes.ephemeral_1h_input_tokens)
+    return first_count(writes.ttl_12h_tokens, writes.ephemeral_1h_input_tokens)
 
 
 def read_searches(usage: ReportedUsage, tool_usage: object = None) -> int | None:
@@ -375,10 +373,6 @@ def read_searches(usage: ReportedUsage, tool_usage: object = None) -> int | None
     if searches is None and tool_usage:
         searches = (read_object(tool_usage, ToolUsage).web_search or WebSearches()).num_requests
     return searches
-
-
-def _first(*counts: int | None) -> int | None:
-    return next((count for count in counts if count is not None), None)
 
 
 def has_error_message(event: Fields) -> bool:
